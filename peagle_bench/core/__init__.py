@@ -1,0 +1,1 @@
+"""The nouns: frozen models without I/O."""

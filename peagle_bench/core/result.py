@@ -1,0 +1,77 @@
+"""Results: a cell's metrics and its verdict."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from peagle_bench.core.plan import Cell
+
+Standing = Literal["VALID", "INVALID", "ESTIMATE", "FAILED"]
+"""FAILED: the cell has no numbers (its server did not serve)."""
+
+
+class Finding(BaseModel):
+    """One thing to know about a cell: what, and what to change."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    text: str
+    remedy: str = ""
+
+
+class Verdict(BaseModel):
+    """Whether a cell's numbers may be quoted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    standing: Standing
+    reasons: tuple[Finding, ...] = ()
+    """Why it is not VALID."""
+    flags: tuple[Finding, ...] = ()
+    """What a reader must know although the cell stands."""
+
+
+class CellResult(BaseModel):
+    """summary.json: one cell, computed from its stored records."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cell: Cell
+    metrics: dict[str, float | None]
+    """By metric name, base units; None is explained in `missing`."""
+    missing: dict[str, str] = {}
+    by_position: tuple[float, ...] | None = None
+    """Acceptance by draft position, shape (K,), each in [0, 1]."""
+    conditional_by_position: tuple[float | None, ...] | None = None
+    by_category: dict[str, float] = {}
+    """Acceptance length by category, from per-request metrics."""
+    verdict: Verdict
+    errors: dict[str, int] = {}
+    """Failed requests by cause."""
+    facts: dict[str, Any] = {}
+    """Started at, duration, server version, digests."""
+
+
+class Comparison(BaseModel):
+    """One method against another at the same suite and concurrency."""
+
+    model_config = ConfigDict(frozen=True)
+
+    suite: str
+    concurrency: int
+    method: str
+    depth: int | None
+    versus: str
+    versus_depth: int | None
+    speedup: float
+    """Ratio of OTPS over the repeats; above 1: faster than `versus`."""
+    low: float | None
+    """95 % interval, paired bootstrap over prompts; None with fewer than 2 shared prompts."""
+    high: float | None
+    prompts: int
+    """Prompts answered by both."""
+    standing: Standing
+    """The worse of the two cells' standings."""
