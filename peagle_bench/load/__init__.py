@@ -1,0 +1,1 @@
+"""The load path: requests out, stamped bytes in, records after the cell."""

@@ -1,0 +1,256 @@
+"""C requests in flight while work remains.
+
+The garbage collector is frozen while a cell is driven, every connection is open before the clock
+starts, and a place whose response ended sends the next request at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from peagle_bench.core.record import ClientStats, RequestRecord
+from peagle_bench.load.client import LoadRequest, decode
+from peagle_bench.load.transport import (
+    Connection,
+    Endpoint,
+    Exchange,
+    connect,
+    wall_minus_mono_ns,
+)
+
+CHAT_PATH = "/v1/chat/completions"
+_TOKEN_IDS = re.compile(rb'"token_ids":\s*\[([^\]]+)\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds a request may wait before it counts as failed."""
+
+    first_byte_s: float = 600.0
+    idle_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a live view may show while a cell is driven."""
+
+    finished: int
+    failed: int
+    total: int
+    in_flight: int
+    tok_per_s: float | None
+    """Tokens that arrived since the last report, per second; None when none was counted."""
+
+
+ProgressSink = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A cell as it was driven: a record per request, in the order of sending."""
+
+    records: tuple[RequestRecord, ...]
+    client: ClientStats
+
+
+class _Drive:
+    """The state that the C places share."""
+
+    def __init__(self, endpoint: Endpoint, requests: list[LoadRequest]) -> None:
+        self.endpoint = endpoint
+        self.payloads = [endpoint.post(CHAT_PATH, r.body) for r in requests]
+        self.queue: Iterator[int] = iter(range(len(requests)))
+        self.done: list[tuple[int, Exchange] | None] = [None] * len(requests)
+        """(scheduled ns, exchange) by request"""
+        self.open: set[Connection] = set()
+        self.in_flight = self.peak = self.finished = self.failed = 0
+        self.turnarounds_ns: list[int] = []
+
+    async def connect(self) -> Connection:
+        connection = await connect(self.endpoint)
+        self.open.add(connection)
+        return connection
+
+    def drop(self, connection: Connection) -> None:
+        self.open.discard(connection)
+        connection.close()
+
+    async def place(self, connection: Connection) -> None:
+        """One of the C: request after request until none is left."""
+        freed_ns: int | None = None
+        for index in self.queue:
+            scheduled_ns = time.monotonic_ns()
+            if freed_ns is not None:
+                self.turnarounds_ns.append(scheduled_ns - freed_ns)
+            self.in_flight += 1
+            self.peak = max(self.peak, self.in_flight)
+            try:
+                connection, exchange = await self._exchange(connection, index)
+            finally:
+                self.in_flight -= 1
+            freed_ns = exchange.end_ns
+            self.done[index] = (scheduled_ns, exchange)
+            self.finished += 1
+            self.failed += exchange.error is not None
+        self.drop(connection)
+
+    async def _exchange(self, connection: Connection, index: int) -> tuple[Connection, Exchange]:
+        """One request, on this connection or, where that is spent, on a fresh one."""
+        while True:
+            if not connection.reusable:
+                self.drop(connection)
+                try:
+                    connection = await self.connect()
+                except (OSError, TimeoutError) as error:
+                    await asyncio.sleep(0.05)  # a dead server must not make a busy loop
+                    now = time.monotonic_ns()
+                    why = f"cannot connect: {error or 'timed out'}"
+                    return connection, Exchange(now, now, error=why)
+            kept_alive = connection.served > 0
+            exchange = await connection.exchange(self.payloads[index])
+            waited_too_long = exchange.error is not None and exchange.error.startswith("no resp")
+            if kept_alive and not exchange.reads and not waited_too_long:
+                continue  # closed while idle, before this request: once more on a fresh one
+            return connection, exchange
+
+    async def watch(self, limits: Limits) -> None:
+        """Ends exchanges that wait too long."""
+        first, idle = int(limits.first_byte_s * 1e9), int(limits.idle_s * 1e9)
+        while True:
+            await asyncio.sleep(0.25)
+            now = time.monotonic_ns()
+            for connection in list(self.open):
+                why = connection.overdue(now, first, idle)
+                if why:
+                    connection.abort(why)
+
+    async def report(self, sink: ProgressSink) -> None:
+        """Tells the sink about once a second; looks only at what arrived since."""
+        seen: dict[int, int] = {}
+        last_ns = time.monotonic_ns()
+        while True:
+            await asyncio.sleep(1.0)
+            tokens, told = 0, False
+            current = [c.current for c in self.open if c.current is not None]
+            finished = [d[1] for d in self.done if d is not None and id(d[1]) in seen]
+            for exchange in current + finished:
+                reads = exchange.reads
+                for _, _, data in reads[seen.get(id(exchange), 0) :]:
+                    for ids in _TOKEN_IDS.findall(data):
+                        tokens, told = tokens + ids.count(b",") + 1, True
+                seen[id(exchange)] = len(reads)
+            for exchange in finished:
+                del seen[id(exchange)]
+            now = time.monotonic_ns()
+            rate = tokens / ((now - last_ns) / 1e9) if told else None
+            last_ns = now
+            total = len(self.payloads)
+            sink(Progress(self.finished, self.failed, total, self.in_flight, rate))
+
+
+async def drive(
+    endpoint: Endpoint,
+    requests: list[LoadRequest],
+    concurrency: int,
+    limits: Limits,
+    on_progress: ProgressSink | None = None,
+) -> Driven:
+    """Send every request, exactly `concurrency` in flight while enough are left.
+
+    Raises OSError or TimeoutError only when the first connections cannot be opened; after that a
+    failure is a record.
+    """
+    state = _Drive(endpoint, requests)
+    places = min(concurrency, len(requests))
+    connections = await asyncio.gather(*(state.connect() for _ in range(places)))
+    helpers = [asyncio.create_task(state.watch(limits))]
+    if on_progress is not None:
+        helpers.append(asyncio.create_task(state.report(on_progress)))
+    offset_ns = wall_minus_mono_ns()
+    cpu_s, origin_ns = _cpu_s(), time.monotonic_ns()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for connection in connections:
+                group.create_task(state.place(connection))
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        for helper in helpers:
+            helper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*helpers, return_exceptions=True)
+        for connection in list(state.open):
+            state.drop(connection)
+    wall_s = (time.monotonic_ns() - origin_ns) / 1e9
+    cpu_share = (_cpu_s() - cpu_s) / wall_s if wall_s else 0.0
+    drift_ns = wall_minus_mono_ns() - offset_ns
+    records = []
+    for index, (request, done) in enumerate(zip(requests, state.done, strict=True)):
+        assert done is not None
+        scheduled_ns, exchange = done
+        records.append(
+            decode(
+                exchange,
+                index=index,
+                prompt=request.prompt,
+                scheduled_ns=scheduled_ns,
+                origin_ns=origin_ns,
+                wall_minus_mono_ns=offset_ns,
+            )
+        )
+    exchanges = [d[1] for d in state.done if d is not None]
+    return Driven(
+        tuple(records), _client_stats(state, exchanges, records, offset_ns, drift_ns, cpu_share)
+    )
+
+
+def _client_stats(
+    state: _Drive,
+    exchanges: list[Exchange],
+    records: list[RequestRecord],
+    offset_ns: int,
+    drift_ns: int,
+    cpu_share: float,
+) -> ClientStats:
+    lags: list[int] = []
+    for exchange in exchanges:
+        stamps = exchange.stamps(offset_ns)
+        lags += [
+            read_ns - at
+            for at, (timespec, read_ns, _) in zip(stamps, exchange.reads, strict=True)
+            if timespec
+        ]
+    return ClientStats(
+        clock="kernel" if lags else "user",
+        clock_drift_ns=drift_ns,
+        lag_p50_ns=_percentile(lags, 0.5),
+        lag_p99_ns=_percentile(lags, 0.99),
+        turnaround_p99_ns=_percentile(state.turnarounds_ns, 0.99),
+        cpu_share=cpu_share,
+        peak_in_flight=state.peak,
+        reads=sum(r.reads for r in records),
+        merged_reads=sum(r.merged_reads for r in records),
+    )
+
+
+def _percentile(values: list[int], share: float) -> int | None:
+    """Nearest rank; None for nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
