@@ -1,0 +1,1 @@
+"""Pure functions from stored records to numbers: no clock, no network, no files."""
