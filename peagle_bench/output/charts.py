@@ -1,0 +1,205 @@
+"""Charts from rows: one function each, SVG and PNG.
+
+INVALID and FAILED rows are left out and said to be; ESTIMATE is written across. Colours are
+Okabe and Ito's, and every method has its own marker, so that a chart reads in print too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from peagle_bench.analysis.table import Row, best_rows
+from peagle_bench.core.method import METHODS
+from peagle_bench.output import words
+
+_COLOURS = {
+    "baseline": "#555555",
+    "eagle3": "#0072B2",
+    "peagle": "#D55E00",
+    "ngram": "#009E73",
+    "draft_model": "#CC79A7",
+    "eagle": "#56B4E9",
+}
+_MARKERS = {"baseline": "s", "eagle3": "o", "peagle": "D", "ngram": "^", "draft_model": "v"}
+_STANDING = ("VALID", "ESTIMATE")
+
+Chart = Callable[[Sequence[Row], str], "Any"]
+
+
+def otps_by_concurrency(rows: Sequence[Row], suite: str) -> Any:
+    """OTPS over C, a line per method at its best K; bars by K where only one C was run."""
+    shown = [r for r in _standing(rows, suite) if r.output_tok_per_s is not None]
+    if not shown:
+        return None
+    levels = sorted({r.concurrency for r in shown})
+    figure, axes = _figure()
+    if len(levels) == 1:
+        labels = [_label(r) for r in shown]
+        bars = axes.bar(
+            range(len(shown)),
+            [r.output_tok_per_s for r in shown],
+            color=[_COLOURS.get(r.method, "#999999") for r in shown],
+            yerr=_spread(shown),
+            capsize=3,
+        )
+        axes.bar_label(bars, [words.rate(r.output_tok_per_s) for r in shown], padding=2)
+        axes.set_xticks(range(len(shown)), labels)
+        axes.set_xlabel(f"method and K, concurrency {levels[0]}")
+        axes.margins(y=0.15)
+    else:
+        best = best_rows(shown)
+        for method in dict.fromkeys(r.method for r in shown):
+            line = [best[(suite, c, method)] for c in levels if (suite, c, method) in best]
+            axes.plot(
+                [r.concurrency for r in line],
+                [r.output_tok_per_s for r in line],
+                **_style(method),
+                label=METHODS[method].title,
+            )
+            for row in line:
+                if row.depth is not None:
+                    axes.annotate(
+                        f"K={row.depth}",
+                        (row.concurrency, row.output_tok_per_s),
+                        textcoords="offset points",
+                        xytext=(4, 5),
+                        fontsize=7,
+                    )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(levels, [str(c) for c in levels])
+        axes.set_xlabel("concurrency (requests in flight)")
+        axes.legend(frameon=False)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("output tokens per second")
+    axes.set_title(
+        f"{suite}: output tokens per second, each method at its best K"
+        if len(levels) > 1
+        else f"{suite}: output tokens per second"
+    )
+    _finish(figure, rows, suite)
+    return figure
+
+
+def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
+    """Acceptance length over K at the lowest C, a line per method, with the ceiling K + 1."""
+    shown = [r for r in _standing(rows, suite) if r.acceptance_length is not None]
+    if not shown:
+        return None
+    lowest = min(r.concurrency for r in shown)
+    shown = [r for r in shown if r.concurrency == lowest]
+    figure, axes = _figure()
+    for method in dict.fromkeys(r.method for r in shown):
+        line = sorted((r for r in shown if r.method == method), key=lambda r: r.depth or 0)
+        axes.plot(
+            [r.depth for r in line],
+            [r.acceptance_length for r in line],
+            **_style(method),
+            label=METHODS[method].title,
+        )
+    depths = sorted({r.depth for r in shown if r.depth is not None})
+    axes.set_xticks(depths, [str(k) for k in depths])
+    axes.set_xlabel("K (tokens drafted per step)")
+    axes.set_ylabel("acceptance length (tokens per step)")
+    axes.set_ylim(bottom=1)
+    axes.legend(frameon=False)
+    axes.set_title(f"{suite}: acceptance length, concurrency {lowest} (1 = no draft accepted)")
+    _finish(figure, rows, suite)
+    return figure
+
+
+CHARTS: dict[str, Chart] = {
+    "otps-by-concurrency": otps_by_concurrency,
+    "acceptance-length-by-depth": acceptance_length_by_depth,
+}
+
+
+def write_charts(rows: Sequence[Row], folder: Path, fingerprint: str) -> list[Path]:
+    """Every chart that has something to show, for each suite; the PNG paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "peagle-bench"
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in [*folder.glob("*.svg"), *folder.glob("*.png")]:
+        stale.unlink()
+    written = []
+    for suite in dict.fromkeys(r.suite for r in rows):
+        for name, chart in CHARTS.items():
+            figure = chart(rows, suite)
+            if figure is None:
+                continue
+            figure.text(0.01, 0.01, f"{_verdicts(rows, suite)} · {fingerprint}", fontsize=6)
+            path = folder / f"{suite}-{name}.png"
+            figure.savefig(path, dpi=150)
+            figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+            plt.close(figure)
+            written.append(path)
+    return written
+
+
+def _figure() -> Any:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.0, 4.2), layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0.04, 1, 0.96))  # room for the footer
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _finish(figure: Any, rows: Sequence[Row], suite: str) -> None:
+    if any(r.standing == "ESTIMATE" for r in _standing(rows, suite)):
+        figure.text(
+            0.5,
+            0.5,
+            "ESTIMATE",
+            fontsize=56,
+            color="#cc0000",
+            alpha=0.18,
+            rotation=25,
+            ha="center",
+            va="center",
+        )
+
+
+def _verdicts(rows: Sequence[Row], suite: str) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row.suite == suite:
+            counts[row.standing] = counts.get(row.standing, 0) + 1
+    return ", ".join(
+        f"{n} {standing}" + ("" if standing in _STANDING else " (left out)")
+        for standing, n in counts.items()
+    )
+
+
+def _standing(rows: Sequence[Row], suite: str) -> list[Row]:
+    return [r for r in rows if r.suite == suite and r.standing in _STANDING]
+
+
+def _label(row: Row) -> str:
+    title = METHODS[row.method].title
+    return title if row.depth is None else f"{title}\nK={row.depth}"
+
+
+def _style(method: str) -> dict[str, Any]:
+    return {
+        "color": _COLOURS.get(method, "#999999"),
+        "marker": _MARKERS.get(method, "x"),
+        "linestyle": "--" if method == "baseline" else "-",
+    }
+
+
+def _spread(rows: Sequence[Row]) -> Any:
+    """Smallest and largest repeat around each bar; None without repeats."""
+    if any(r.output_tok_per_s_low is None for r in rows):
+        return None
+    low = [(r.output_tok_per_s or 0) - (r.output_tok_per_s_low or 0) for r in rows]
+    high = [(r.output_tok_per_s_high or 0) - (r.output_tok_per_s or 0) for r in rows]
+    return [low, high]

@@ -1,0 +1,195 @@
+"""The terminal: a live view where there is one, a plain log where there is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from peagle_bench.analysis.table import Row
+from peagle_bench.core.plan import Cell, Plan, ServerGroup
+from peagle_bench.core.profile import Profile
+from peagle_bench.core.result import CellResult
+from peagle_bench.load.driver import Progress, ProgressSink
+from peagle_bench.output import words
+from peagle_bench.planning import Prepared, estimated_run_s, estimated_s
+
+_COLOURS = {"VALID": "green", "ESTIMATE": "yellow", "INVALID": "red", "FAILED": "red"}
+
+
+class RunView:
+    """Shows a run as it goes. On a terminal: one live line under the log; else the log alone."""
+
+    def __init__(self, console: Console, plan: Plan, profile: Profile) -> None:
+        self._console, self._plan, self._profile = console, plan, profile
+        self._live: Live | None = None
+        self._status = ""
+        self._started = time.monotonic()
+        self._phase_started = self._started
+        self._done_s = 0.0
+        """Estimated seconds of what is done."""
+        self._total_s = estimated_run_s(plan, profile)
+        self._cell: Cell | None = None
+        self._last_plain = 0.0
+
+    def __enter__(self) -> RunView:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        self._log(f"[dim]{escape(text)}[/]")
+
+    def server_starting(self, group: ServerGroup, number: int, of: int) -> None:
+        self._phase_started = time.monotonic()
+        self._log(f"[bold]server {number}/{of}[/] {group.label} (repeat {group.repeat}): starting")
+
+    def server_waiting(self, waited_s: float) -> None:
+        self._show(f"starting server, {waited_s:.0f} s")
+
+    def server_ready(self, group: ServerGroup, start_s: float) -> None:
+        self._done_s += self._profile.estimates.start_s
+        self._log(f"  ready after {start_s:.0f} s")
+
+    def cell_starting(self, cell: Cell, number: int, of: int) -> None:
+        self._cell = cell
+        self._last_plain = time.monotonic()
+        self._where = f"cell {number}/{of} {cell.label}"
+        self._show(f"{self._where}: warming up")
+
+    @property
+    def progress(self) -> ProgressSink:
+        return self._progress
+
+    def _progress(self, progress: Progress) -> None:
+        speed = (
+            "" if progress.tok_per_s is None else f" · {words.rate(progress.tok_per_s)} tok/s now"
+        )
+        failed = f" · {progress.failed} failed" if progress.failed else ""
+        self._show(
+            f"{self._where}: {progress.finished}/{progress.total} requests · "
+            f"{progress.in_flight} in flight{speed}{failed} · {self._eta()}"
+        )
+
+    def cell_done(self, result: CellResult) -> None:
+        if self._cell is not None:
+            self._done_s += estimated_s(self._plan, self._profile, self._cell)
+        m, verdict = result.metrics, result.verdict
+        colour = _COLOURS[verdict.standing]
+        length = m["acceptance_length"]
+        self._log(
+            f"  {result.cell.suite} C={result.cell.concurrency}: "
+            f"{words.rate(m['output_tok_per_s'])} tok/s · "
+            + (f"AL {words.length(length)} · " if length is not None else "")
+            + f"TTFT {words.milliseconds(m['ttft_s_p50'])} ms · "
+            f"TPOT {words.milliseconds(m['tpot_s_mean'])} ms · [{colour}]{verdict.standing}[/]"
+        )
+        for reason in verdict.reasons:
+            if reason.code != "estimate":
+                self._log(f"    [{colour}]{escape(reason.text)}[/]")
+
+    def failed(self, what: str, why: str) -> None:
+        self._log(f"  [red bold]{escape(what)} failed[/]: {escape(why)}")
+
+    def _eta(self) -> str:
+        """From the estimates, scaled by how far they were off so far."""
+        spent = time.monotonic() - self._started
+        if self._done_s <= 0:
+            return f"about {words.seconds(self._total_s)} in all"
+        left = (self._total_s - self._done_s) * spent / self._done_s
+        return f"about {words.seconds(max(left, 0.0))} left"
+
+    def _log(self, markup: str) -> None:
+        if not self._console.is_terminal:
+            stamp = time.strftime("%H:%M:%S")
+            self._console.print(f"{stamp} {markup}", highlight=False, soft_wrap=True)
+            return
+        self._console.print(markup, highlight=False)
+
+    def _show(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(Text(text, style="cyan"), refresh=True)
+        elif time.monotonic() - self._last_plain > 30:
+            self._last_plain = time.monotonic()
+            self._log(f"  [dim]{escape(text)}[/]")
+
+
+def print_start(console: Console, prepared: Prepared) -> None:
+    """What was chosen, and why, before anything starts."""
+    profile, config = prepared.profile, prepared.plan.config
+    console.print(
+        f"[bold]{escape(profile.title)}[/] — {escape(prepared.why_profile)}", highlight=False
+    )
+    if prepared.install is not None:
+        console.print(
+            f"vLLM {prepared.install.version} ({prepared.install.distribution})", highlight=False
+        )
+    for note in prepared.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    console.print(
+        f"{len(prepared.plan.groups)} server starts, {len(prepared.plan.cells)} cells, "
+        f"{sum(c.num_prompts + config.warmup for c in prepared.plan.cells)} requests, about "
+        f"{words.seconds(estimated_run_s(prepared.plan, profile))}",
+        highlight=False,
+    )
+
+
+def print_plan(console: Console, prepared: Prepared) -> None:
+    """--dry-run: every server start and cell."""
+    table = Table(title="plan", title_justify="left")
+    for name in ("server", "repeat", "suite", "C", "prompts", "max tokens", "about"):
+        table.add_column(name, justify="left" if name in ("server", "suite") else "right")
+    plan, profile = prepared.plan, prepared.profile
+    for group in plan.groups:
+        for i, cell in enumerate(plan.cells_of(group)):
+            table.add_row(
+                group.label if i == 0 else "",
+                str(group.repeat) if i == 0 else "",
+                cell.suite,
+                str(cell.concurrency),
+                str(cell.num_prompts),
+                str(cell.max_tokens),
+                words.seconds(estimated_s(plan, profile, cell)),
+            )
+    console.print(table)
+
+
+def result_table(rows: Sequence[Row], width: int = 140) -> Group:
+    """method x K x C for each suite; intervals where `width` columns have room for them."""
+    interval = width >= 105
+    tables = []
+    for suite in dict.fromkeys(r.suite for r in rows):
+        table = Table(title=suite, title_justify="left")
+        table.add_column("C", justify="right")
+        table.add_column("method")
+        for name in ("K", "OTPS", "vs baseline", "vs EAGLE-3", "AL", "TTFT ms", "TPOT ms"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("verdict")
+        shown = [r for r in rows if r.suite == suite]
+        for concurrency in dict.fromkeys(r.concurrency for r in shown):
+            for row in (r for r in shown if r.concurrency == concurrency):
+                table.add_row(
+                    str(concurrency),
+                    words.method_title(row),
+                    words.depth(row.depth),
+                    words.rate(row.output_tok_per_s),
+                    words.speedup(row.versus_baseline, interval),
+                    words.speedup(row.versus_eagle3, interval),
+                    words.length(row.acceptance_length),
+                    words.milliseconds(row.ttft_s),
+                    words.milliseconds(row.tpot_s),
+                    Text(row.standing, style=_COLOURS[row.standing]),
+                )
+            table.add_section()
+        tables.append(table)
+    return Group(*tables)

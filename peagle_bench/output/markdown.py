@@ -1,0 +1,193 @@
+"""report.md: a run for a pull request or a wiki, from rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from peagle_bench.analysis.table import Row, best_rows
+from peagle_bench.core.plan import Plan
+from peagle_bench.core.result import CellResult
+from peagle_bench.output import words
+
+
+def report_md(
+    *,
+    plan: Plan,
+    manifest: Mapping[str, Any],
+    rows: Sequence[Row],
+    results: Sequence[CellResult],
+    failures: Mapping[str, str],
+    servers: Mapping[str, Mapping[str, Any]],
+    charts: Sequence[Path],
+) -> str:
+    """The whole report.
+
+    failures: error by group label. servers: command.json by group slug. charts: PNG paths inside
+    the run folder's charts/.
+    """
+    facts = manifest["provenance"]
+    parts = [f"# {', '.join(plan.config.suites)} on {plan.config.profile}", ""]
+    parts += [*_headlines(rows), ""]
+    estimate = any(r.standing == "ESTIMATE" for r in rows)
+    if estimate:
+        parts += [
+            "> **ESTIMATE.** These numbers come from the calibration server, not from a model.",
+            "",
+        ]
+    for suite in plan.config.suites:
+        parts += [f"## {suite}", "", *_table([r for r in rows if r.suite == suite]), ""]
+        parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
+        parts += [""]
+    parts += _positions(rows)
+    parts += _findings(results, failures)
+    parts += _how(plan, facts, servers)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _headlines(rows: Sequence[Row]) -> list[str]:
+    """One sentence per suite and concurrency: each method's best K against the baseline."""
+    lines = []
+    best = best_rows(rows)
+    for suite, concurrency in dict.fromkeys((r.suite, r.concurrency) for r in rows):
+        parts = []
+        for row in best.values():
+            if (row.suite, row.concurrency) == (suite, concurrency) and row.versus_baseline:
+                parts.append(
+                    f"{words.method_title(row)} K={row.depth} serves "
+                    f"{words.rate(row.output_tok_per_s)} tok/s, "
+                    f"{words.speedup(row.versus_baseline)} the baseline"
+                    + (
+                        f" and {words.speedup(row.versus_eagle3)} EAGLE-3 at the same K"
+                        if row.versus_eagle3
+                        else ""
+                    )
+                )
+        if parts:
+            lines.append(f"- **{suite}, C={concurrency}:** {'; '.join(parts)}.")
+    return lines or ["No method has numbers beside the baseline's."]
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    head = (
+        "C",
+        "method",
+        "K",
+        "OTPS (tok/s)",
+        "vs baseline [95 %]",
+        "vs EAGLE-3, same K [95 %]",
+        "AL",
+        "emitted/step",
+        "TTFT p50 (ms)",
+        "TPOT (ms)",
+        "tokens/reply",
+        "verdict",
+    )
+    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(['---:', ':---', *['---:'] * 9, ':---'])}|"]
+    for r in sorted(rows, key=lambda r: r.concurrency):
+        cells = (
+            str(r.concurrency),
+            words.method_title(r),
+            words.depth(r.depth),
+            words.rate(r.output_tok_per_s),
+            words.speedup(r.versus_baseline),
+            words.speedup(r.versus_eagle3),
+            words.length(r.acceptance_length),
+            words.length(r.emitted_length),
+            words.milliseconds(r.ttft_s),
+            words.milliseconds(r.tpot_s),
+            words.rate(r.output_tokens_mean),
+            r.standing,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _positions(rows: Sequence[Row]) -> list[str]:
+    told = [r for r in rows if r.by_position is not None]
+    if not told:
+        return []
+    most = max(len(r.by_position or ()) for r in told)
+    head = " | ".join(f"{i}" for i in range(1, most + 1))
+    lines = [
+        "## Acceptance by draft position",
+        "",
+        f"| suite | C | method | K | {head} |",
+        f"|:---|---:|:---|---:|{'---:|' * most}",
+    ]
+    for r in told:
+        shares = [f"{s:.0%}" for s in r.by_position or ()]
+        shares += [""] * (most - len(shares))
+        lines.append(
+            f"| {r.suite} | {r.concurrency} | {words.method_title(r)} | {words.depth(r.depth)} | "
+            f"{' | '.join(shares)} |"
+        )
+    return [*lines, ""]
+
+
+def _findings(results: Sequence[CellResult], failures: Mapping[str, str]) -> list[str]:
+    lines = ["## Verdicts", ""]
+    for label, why in failures.items():
+        first, *rest = why.splitlines()
+        lines.append(f"- **FAILED** {label}: {first}")
+        if rest:
+            lines += ["", "  ```text", *(f"  {line}" for line in rest), "  ```", ""]
+    seen: dict[tuple[str, str], list[str]] = {}
+    for r in results:
+        for finding in r.verdict.reasons:
+            text = finding.text + (f" ({finding.remedy})" if finding.remedy else "")
+            seen.setdefault((r.verdict.standing, text), []).append(r.cell.label)
+        for finding in r.verdict.flags:
+            text = finding.text + (f" ({finding.remedy})" if finding.remedy else "")
+            seen.setdefault(("flag", text), []).append(r.cell.label)
+    for (standing, text), labels in seen.items():
+        where = labels[0] if len(labels) == 1 else f"{len(labels)} cells"
+        shown = f"**{standing}**" if standing != "flag" else "flag"
+        lines.append(f"- {shown} {where}: {text}")
+    if len(lines) == 2:
+        lines.append("Every cell is VALID and nothing is flagged.")
+    return [*lines, ""]
+
+
+def _how(
+    plan: Plan, facts: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    machine, software, config = facts["machine"], facts["software"], plan.config
+    gpus = ", ".join(f"{g['name']} (driver {g['driver']})" for g in machine["gpus"]) or "none"
+    lines = [
+        "## How it was measured",
+        "",
+        f"- started {facts['started']}; profile {config.profile}: {facts['profile_chosen']}",
+        f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
+        f"GPUs: {gpus}; load average before the run {machine['load_average_1min']:.2f}",
+        f"- vLLM {software['vllm'] or 'not told'}; peagle-bench {software['peagle_bench']} "
+        f"({(software['commit'] or 'no commit')[:13]}); Python {software['python']}",
+        f"- {config.repeats} repeat(s) on fresh servers, {config.warmup} warm-up request(s) per "
+        f"cell, seed {config.seed}, temperature "
+        f"{'as the suite says' if config.temperature is None else config.temperature}",
+    ]
+    for name, suite in facts["suites"].items():
+        lines.append(
+            f"- {name} version {suite['version']}: {suite['prompts']} prompts, digest "
+            f"`{suite['digest'][:16]}`"
+        )
+    lines += [
+        "",
+        "Speedups are ratios of OTPS; intervals are 95 %, from a paired bootstrap over "
+        "prompts. AL counts the bonus token, as vLLM does.",
+        "",
+    ]
+    lines += ["| server | ready after (s) | command |", "|:---|---:|:---|"]
+    for slug, row in servers.items():
+        start = row.get("start_s")
+        shown = words.NONE if start is None else f"{start:.0f}"
+        lines.append(f"| {slug} | {shown} | `{row.get('command', '')}` |")
+    lines += ["", "Again:", "", "```sh", " ".join(_quoted(facts["argv"])), "```"]
+    return lines
+
+
+def _quoted(argv: Sequence[str]) -> list[str]:
+    import shlex
+
+    return [shlex.quote(a) for a in argv]

@@ -1,0 +1,283 @@
+"""From options to a plan: names resolved, defaults filled in, weights and prompts identified."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from peagle_bench import provenance
+from peagle_bench.core.method import METHODS, method_named
+from peagle_bench.core.plan import (
+    HARNESS_SCHEMA,
+    Cell,
+    Plan,
+    RunConfig,
+    ServerGroup,
+    digest_of,
+    server_groups,
+)
+from peagle_bench.core.profile import HeadSpec, Profile
+from peagle_bench.core.suite import Prompt, Sampling, Suite, prompts_digest
+from peagle_bench.errors import ConfigError, TargetUnavailable, VllmNotFound
+from peagle_bench.profiles import choose, profile_named
+from peagle_bench.resources import data_root
+from peagle_bench.suites.catalog import load_prompts, select, suite_named
+from peagle_bench.targets import embedded, vllm
+
+Say = Callable[[str], None]
+_SECRET = re.compile(r"\w*(TOKEN|SECRET|PASSWORD|API_KEY)\w*=\S", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan with everything that carrying it out needs."""
+
+    plan: Plan
+    profile: Profile
+    why_profile: str
+    suites: Mapping[str, Suite]
+    prompts: Mapping[str, tuple[Prompt, ...]]
+    install: vllm.VllmInstall | None
+    """None for a container command, the calibration server, or (in a dry run) no vLLM."""
+    heads: Mapping[str, str]
+    """Path or hub id by method."""
+    trained_depths: Mapping[str, int | None]
+    weights: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def calibrated(self) -> bool:
+        return self.profile.target.kind == "calibration"
+
+    @property
+    def estimate(self) -> str | None:
+        """Why every number is an estimate; None for a real server."""
+        return "from the calibration server, not from a model" if self.calibrated else None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A --config file as options. Raises ConfigError naming the key that is wrong."""
+    try:
+        held = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if not isinstance(held, dict):
+        raise ConfigError(f"{path} is not a mapping of options")
+    options = {str(k).replace("-", "_"): v for k, v in held.items()}
+    unknown = options.keys() - RunConfig.model_fields.keys()
+    if unknown:
+        raise ConfigError(
+            f"{path} has unknown options {', '.join(sorted(unknown))}. Known: "
+            f"{', '.join(RunConfig.model_fields)}"
+        )
+    return options
+
+
+def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
+    """Every option with a value, the profile, and why that profile.
+
+    options: by RunConfig field; absent or None takes the profile's default. Raises UnknownName
+    or ConfigError.
+    """
+    given = {k: v for k, v in options.items() if v is not None}
+    name = str(given.get("profile", "auto"))
+    if name == "auto":
+        profile, why = choose(provenance.gpus())
+    else:
+        profile, why = profile_named(name), "named with --profile"
+    defaults = profile.defaults
+    filled: dict[str, Any] = {
+        "suites": ("humaneval",),
+        "methods": defaults.methods,
+        "depths": defaults.depths,
+        "concurrency": defaults.concurrency,
+        "limit": defaults.limit,
+        "max_tokens": defaults.max_tokens,
+        "warmup": defaults.warmup,
+    }
+    filled |= given
+    filled["profile"] = name if name.endswith((".yaml", ".yml")) else profile.name
+    filled["methods"] = _unique([method_named(m).name for m in filled["methods"]])
+    filled["suites"] = _unique([suite_named(s).name for s in filled["suites"]])
+    for field in ("depths", "concurrency"):
+        values = _unique(filled[field])
+        if any(v < 1 for v in values):
+            raise ConfigError(f"--{field} must be at least 1, not {min(values)}")
+        filled[field] = tuple(sorted(values))
+    if filled["limit"] == 0:
+        filled["limit"] = None  # all prompts, over a profile's default
+    try:
+        config = RunConfig.model_validate(filled)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from error
+    if any(METHODS[m].speculates for m in config.methods) and not config.depths:
+        raise ConfigError("--depths is empty: a method that speculates needs at least one K")
+    if config.server_command and _SECRET.search(config.server_command):
+        raise ConfigError(
+            "--server-command holds a secret, and commands are written to the run folder: pass "
+            "it through the environment instead (for a container: `-e HF_TOKEN` without a value)"
+        )
+    return config, profile, why
+
+
+def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False) -> Prepared:
+    """Load prompts, find vLLM and heads, and lay out the cells. Starts and converts nothing.
+
+    dry: a missing vLLM becomes a note instead of VllmNotFound.
+    """
+    suites = {name: suite_named(name) for name in config.suites}
+    prompts = {n: select(load_prompts(s), config.limit, config.seed) for n, s in suites.items()}
+    for name, chosen in prompts.items():
+        if len(chosen) < max(config.concurrency):
+            raise ConfigError(
+                f"C={max(config.concurrency)} can never be in flight with {len(chosen)} prompts "
+                f"of {name}: raise --limit (0 takes all) or lower --concurrency"
+            )
+    notes: list[str] = []
+    install = None
+    calibrated = profile.target.kind == "calibration"
+    if not calibrated and config.server_command is None:
+        try:
+            install = vllm.find_vllm(config.vllm_python or sys.executable)
+        except VllmNotFound as error:
+            if not dry:
+                raise
+            notes.append(str(error))
+    heads: dict[str, str] = {}
+    trained: dict[str, int | None] = {}
+    weights: dict[str, Any] = {"target": _target_identity(profile, config)}
+    for name in config.methods:
+        method = METHODS[name]
+        if install is not None and not vllm.at_least(install.version, method.since):
+            raise ConfigError(
+                f"{method.title} needs vLLM {method.since} or newer, {install.python} has "
+                f"{install.version}"
+            )
+        if not method.needs_head:
+            continue
+        spec = profile.heads.get(name)
+        if spec is None:
+            raise ConfigError(
+                f"profile {profile.name} has no head for {method.title}; it has "
+                f"{', '.join(profile.heads) or 'none'}"
+            )
+        if calibrated:
+            heads[name], trained[name] = spec.model, spec.trained_depth
+            continue
+        heads[name], trained[name], weights[name] = _head(spec)
+    for name, depth in trained.items():
+        above = [k for k in config.depths if depth is not None and k > depth]
+        if above:
+            notes.append(
+                f"{METHODS[name].title}: K={', '.join(map(str, above))} is above the {depth} its "
+                "head was trained with"
+            )
+    version = install.version if install else None
+    plan = _layout(config, profile, suites, prompts, weights, version)
+    return Prepared(
+        plan, profile, why, suites, prompts, install, heads, trained, weights, tuple(notes)
+    )
+
+
+def _target_identity(profile: Profile, config: RunConfig) -> Any:
+    target = profile.target
+    if target.kind == "embedded":
+        return embedded.WEIGHTS_SHA256
+    return [config.target_path or target.model, target.revision]
+
+
+def _head(spec: HeadSpec) -> tuple[str, int | None, Any]:
+    """Path or hub id, trained K, and identity. Raises TargetUnavailable for a missing folder."""
+    for root in (Path.cwd(), data_root()):
+        folder = root / spec.model
+        if (folder / "config.json").is_file():
+            depth = spec.trained_depth or vllm.head_depth(folder)
+            return str(folder.resolve()), depth, provenance.folder_digest(folder)
+    if spec.model.startswith(("/", ".", "models/")):
+        raise TargetUnavailable(f"no head at {spec.model}: its config.json is missing")
+    return spec.model, spec.trained_depth, [spec.model, spec.revision]
+
+
+def _layout(
+    config: RunConfig,
+    profile: Profile,
+    suites: Mapping[str, Suite],
+    prompts: Mapping[str, tuple[Prompt, ...]],
+    weights: Mapping[str, Any],
+    version: str | None,
+) -> Plan:
+    groups = server_groups(config)
+    cells = []
+    for group in groups:
+        for name, suite in suites.items():
+            for concurrency in config.concurrency:
+                max_tokens = config.max_tokens or suite.max_tokens
+                identity = {
+                    "schema": HARNESS_SCHEMA,
+                    "profile": profile.model_dump(mode="json", exclude={"estimates", "defaults"}),
+                    "group": group.model_dump(mode="json"),
+                    "weights": [weights["target"], weights.get(group.method)],
+                    "vllm": version,
+                    "command": config.server_command,
+                    "flags": vllm.group_flags(profile, group, config, version, "head"),
+                    "env": vllm.group_env(profile),
+                    "prompts": prompts_digest(prompts[name]),
+                    "sampling": sampling_of(suite, config).model_dump(mode="json"),
+                    "max_tokens": max_tokens,
+                    "concurrency": concurrency,
+                    "warmup": config.warmup,
+                    "timeouts": [config.request_timeout_s, config.idle_timeout_s],
+                }
+                cells.append(
+                    Cell(
+                        cell_id=digest_of(identity),
+                        group=group,
+                        suite=name,
+                        concurrency=concurrency,
+                        num_prompts=len(prompts[name]),
+                        max_tokens=max_tokens,
+                    )
+                )
+    return Plan(config=config, groups=groups, cells=tuple(cells))
+
+
+def sampling_of(suite: Suite, config: RunConfig) -> Sampling:
+    """The suite's sampling with what the run overrides; always sent in full."""
+    update: dict[str, Any] = {"seed": config.seed}
+    if config.temperature is not None:
+        update["temperature"] = config.temperature
+    return suite.sampling.model_copy(update=update)
+
+
+def estimated_s(plan: Plan, profile: Profile, cell: Cell) -> float:
+    """Seconds that a cell is reckoned to take, without its server's start.
+
+    One request at the profile's speed, C of them sharing the machine at C^0.7 of it; a dry run's
+    guess, corrected by what is measured as the run goes on.
+    """
+    tokens = cell.num_prompts * cell.max_tokens
+    return float(tokens / (profile.estimates.request_tok_per_s * cell.concurrency**0.7))
+
+
+def estimated_group_s(plan: Plan, profile: Profile, group: ServerGroup) -> float:
+    """A server's start and its cells."""
+    cells = sum(estimated_s(plan, profile, c) for c in plan.cells_of(group))
+    return profile.estimates.start_s + cells
+
+
+def estimated_run_s(plan: Plan, profile: Profile) -> float:
+    """The whole run, every server start included."""
+    return sum(estimated_group_s(plan, profile, g) for g in plan.groups)
+
+
+def _unique(values: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
