@@ -130,7 +130,7 @@ def _target(prepared: Prepared, listener: Listener) -> str:
 
 def _server_spec(prepared: Prepared, group: ServerGroup, model: str) -> ServerSpec:
     if prepared.calibrated:
-        return calibration.server_spec(prepared.profile, group)
+        return calibration.server_spec(prepared.profile, group, prepared.plan.config)
     return vllm.server_spec(
         prepared.profile,
         group,

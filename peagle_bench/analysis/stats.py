@@ -38,30 +38,19 @@ def ratio_interval(
     """95 % interval of (Σ tokens_a / Σ seconds_a) / (Σ tokens_b / Σ seconds_b).
 
     Paired bootstrap: the four sequences run over the same prompts, and a prompt is drawn with all
-    its four values. Bias-corrected and accelerated (scipy), percentile where that is degenerate.
-    None with fewer than 2 prompts.
+    its four values. The percentiles are expanded for the count as Hesterberg (2015) proposes:
+    plain ones, and BCa, cover the truth too seldom below some 50 prompts. None with fewer than 2
+    prompts.
     """
-    if len(tokens_a) < 2:
+    count = len(tokens_a)
+    if count < 2:
         return None
     import numpy as np
-    from scipy.stats import bootstrap
+    from scipy.stats import norm, t
 
-    def statistic(ta, sa, tb, sb, axis=-1):  # type: ignore[no-untyped-def]
-        return (ta.sum(axis) / sa.sum(axis)) / (tb.sum(axis) / sb.sum(axis))
-
-    data = [np.asarray(v, dtype=float) for v in (tokens_a, seconds_a, tokens_b, seconds_b)]
-    for method in ("BCa", "percentile"):
-        with np.errstate(all="ignore"):
-            interval = bootstrap(
-                data,
-                statistic,
-                paired=True,
-                vectorized=True,
-                n_resamples=resamples,
-                method=method,
-                rng=np.random.default_rng(seed),
-            ).confidence_interval
-        low, high = float(interval.low), float(interval.high)
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-    return None
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples)
+    sums = draws @ np.column_stack([tokens_a, seconds_a, tokens_b, seconds_b]).astype(float)
+    ratios = (sums[:, 0] / sums[:, 1]) / (sums[:, 2] / sums[:, 3])
+    reach = math.sqrt(count / (count - 1)) * t.ppf(0.975, count - 1)
+    low, high = np.quantile(ratios, [norm.cdf(-reach), norm.cdf(reach)])
+    return float(low), float(high)

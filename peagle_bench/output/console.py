@@ -30,7 +30,6 @@ class RunView:
         self._live: Live | None = None
         self._status = ""
         self._started = time.monotonic()
-        self._phase_started = self._started
         self._done_s = 0.0
         """Estimated seconds of what is done."""
         self._total_s = estimated_run_s(plan, profile)
@@ -51,7 +50,7 @@ class RunView:
         self._log(f"[dim]{escape(text)}[/]")
 
     def server_starting(self, group: ServerGroup, number: int, of: int) -> None:
-        self._phase_started = time.monotonic()
+        self._last_plain = time.monotonic()
         self._log(f"[bold]server {number}/{of}[/] {group.label} (repeat {group.repeat}): starting")
 
     def server_waiting(self, waited_s: float) -> None:

@@ -22,7 +22,7 @@ import sys
 from dataclasses import dataclass, field
 
 from peagle_bench.core.method import METHODS
-from peagle_bench.core.plan import ServerGroup
+from peagle_bench.core.plan import RunConfig, ServerGroup
 from peagle_bench.core.profile import Profile
 from peagle_bench.targets.process import ServerSpec, free_port
 
@@ -72,12 +72,13 @@ class _Counters:
     taken: int = 0
 
 
-def server_spec(profile: Profile, group: ServerGroup) -> ServerSpec:
-    """The calibration server of one group, with the profile's flags."""
+def server_spec(profile: Profile, group: ServerGroup, config: RunConfig) -> ServerSpec:
+    """The calibration server of one group, with the profile's flags and the run's over them."""
     method = METHODS[group.method]
     port = free_port()
+    flags = profile.flags | config.server_flags
     words = [f"--port={port}", f"--served-name={profile.target.served_name}"]
-    words += [f"--{name}={value}" for name, value in profile.flags.items()]
+    words += [f"--{name}={value}" for name, value in flags.items()]
     if method.speculates:
         words += [f"--depth={group.depth}"]
         words += ["--parallel"] if method.parallel_drafting else []

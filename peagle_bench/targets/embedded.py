@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,7 @@ def _convert(folder: Path, say: Say) -> None:
     say("importing transformers to convert the embedded target (once, about a minute)")
     try:
         import torch
+        import transformers
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise TargetUnavailable(
@@ -117,6 +119,8 @@ def _convert(folder: Path, say: Say) -> None:
         ) from error
     aside = Path(tempfile.mkdtemp(prefix=".smollm2-135m-", dir=folder.parent))
     try:
+        if not sys.stderr.isatty():
+            transformers.utils.logging.disable_progress_bar()
         say(f"dequantising {source.name} to float32")
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         model: Any = AutoModelForCausalLM.from_pretrained(

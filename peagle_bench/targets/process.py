@@ -30,6 +30,7 @@ from peagle_bench.resources import cache_root
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _CAUSE = re.compile(r"\b\w*(Error|Exception|Interrupt)\b: \S|out of memory|Killed", re.I)
+_LOG_PREFIX = re.compile(r"^(\([^)]*\)\s*)?(ERROR \S+ \S+ \[[^\]]*\]\s*)?")
 _NOT_A_CAUSE = re.compile(r"Engine core initialization failed|See root cause|Traceback")
 
 
@@ -178,9 +179,7 @@ def log_cause(path: Path) -> str | None:
         return None
     for line in text.splitlines():
         if _CAUSE.search(line) and not _NOT_A_CAUSE.search(line):
-            return re.sub(r"^\([^)]*\)\s*|^\S*ERROR\s\S+\s\S+\s\[[^\]]*\]\s*", "", line)[
-                :400
-            ].strip()
+            return _LOG_PREFIX.sub("", line)[:400].strip()
     return None
 
 

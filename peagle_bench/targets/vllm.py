@@ -115,10 +115,15 @@ def group_flags(
 
 
 def group_env(profile: Profile) -> dict[str, str]:
-    """The environment laid over ours, the same for every method."""
+    """The environment laid over ours, the same for every method.
+
+    On the CPU the number of threads is fixed and recorded: $OMP_NUM_THREADS, else the profile's,
+    else one per core.
+    """
     env = _ENV | profile.env
     if env.get("VLLM_TARGET_DEVICE") == "cpu":
-        env.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+        threads = os.environ.get("OMP_NUM_THREADS") or env.get("OMP_NUM_THREADS")
+        env["OMP_NUM_THREADS"] = threads or str(os.cpu_count() or 1)
     return env
 
 

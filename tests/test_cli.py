@@ -1,0 +1,285 @@
+"""The command line as users run it, end to end, at the calibration server."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Cli
+
+SMALL = ("run", "-p", "calibration", "-k", "3,7", "-c", "1,4", "--limit", "8", "--max-tokens", "32",
+         "--warmup", "1", "--out", "r")  # fmt: skip
+FOUR = (*SMALL, "-m", "baseline,peagle", "-k", "3", "-c", "1,2")
+ONE = ("run", "-p", "calibration", "-m", "baseline", "-c", "1", "--limit", "4",
+       "--max-tokens", "32", "--out", "r")  # fmt: skip
+
+
+def cells(folder: Path) -> list[dict[str, str]]:
+    with (folder / "cells.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def servers_left() -> list[psutil.Process]:
+    """Calibration servers of this test run that still live."""
+    mark = "peagle_bench.targets.calibration"
+    return [
+        p
+        for p in psutil.process_iter(["cmdline", "status"])
+        if mark in (p.info["cmdline"] or []) and p.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One finished run: its folder and what was printed."""
+    where = tmp_path_factory.mktemp("whole")
+    os.environ["PEAGLE_BENCH_CACHE"] = str(where / "cache")
+    done = Cli(where)(*SMALL)
+    del os.environ["PEAGLE_BENCH_CACHE"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return where / "r", done.stdout
+
+
+def test_a_run_ends_with_the_table_and_the_report(whole_run: tuple[Path, str]) -> None:
+    folder, printed = whole_run
+    assert "P-EAGLE" in printed
+    assert "ESTIMATE" in printed
+    assert {p.name for p in folder.iterdir()} >= {
+        "manifest.json", "cells", "servers", "cells.csv", "report.md", "charts"
+    }  # fmt: skip
+    assert len(list((folder / "charts").glob("*.png"))) == 2
+    assert len(list((folder / "charts").glob("*.svg"))) == 2
+
+
+def test_the_report_recovers_the_calibration_servers_truth(whole_run: tuple[Path, str]) -> None:
+    from peagle_bench.targets.calibration import Truth
+
+    rows = {(r["method"], r["depth"], r["concurrency"]): r for r in cells(whole_run[0])}
+    assert len(rows) == 10
+    acceptance = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+    for (method, depth, _), row in rows.items():
+        truth = Truth(depth=int(depth or 0), parallel=method == "peagle", acceptance=acceptance)
+        assert row["standing"] == "ESTIMATE"
+        # Steps are paced on an absolute schedule: what is above it is the machine's lateness.
+        assert float(row["chunk_gap_s_mean"]) == pytest.approx(truth.step_s, rel=0.10)
+        if depth:
+            # About 80 drafts: a standard error of some 0.15.
+            assert float(row["acceptance_length"]) == pytest.approx(
+                truth.expected_acceptance_length, abs=0.6
+            )
+            assert float(row["acceptance_length"]) == pytest.approx(
+                float(row["acceptance_length_per_request"]), abs=1e-12
+            )
+        else:
+            assert row["acceptance_length"] == ""
+
+
+def test_peagle_drafts_in_one_pass_where_eagle3_pays_for_each(whole_run: tuple[Path, str]) -> None:
+    rows = {(r["method"], r["depth"], r["concurrency"]): r for r in cells(whole_run[0])}
+
+    def gap(method: str, depth: str) -> float:
+        return float(rows[(method, depth, "1")]["chunk_gap_s_mean"])
+
+    assert gap("eagle3", "7") - gap("eagle3", "3") == pytest.approx(0.004, rel=0.25)
+    assert gap("peagle", "7") - gap("peagle", "3") == pytest.approx(0.0, abs=0.001)
+
+
+def test_the_same_prompts_reach_every_method(whole_run: tuple[Path, str]) -> None:
+    import pyarrow.parquet as pq
+
+    seen = set()
+    for path in (whole_run[0] / "cells").glob("*/requests.parquet"):
+        seen.add(tuple(pq.read_table(path)["prompt_id"].to_pylist()))
+    assert len(seen) == 1
+
+
+def test_report_makes_everything_again_from_stored_records(
+    whole_run: tuple[Path, str], cli: Cli
+) -> None:
+    import shutil
+
+    copy = cli.cwd / "copy"
+    shutil.copytree(whole_run[0], copy)
+    for name in ("report.md", "cells.csv"):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "charts")
+    done = cli("report", "copy")
+    assert done.returncode == 0, done.stderr
+    assert (copy / "report.md").read_text() == (whole_run[0] / "report.md").read_text()
+    assert (copy / "cells.csv").read_text() == (whole_run[0] / "cells.csv").read_text()
+    for chart in (whole_run[0] / "charts").glob("*.svg"):
+        assert (copy / "charts" / chart.name).read_bytes() == chart.read_bytes()
+
+
+def test_charts_of_estimates_say_so_in_the_picture(whole_run: tuple[Path, str]) -> None:
+    report = (whole_run[0] / "report.md").read_text()
+    assert "> **ESTIMATE.**" in report
+    # matplotlib draws text as glyph paths; its source stands in a comment.
+    for chart in (whole_run[0] / "charts").glob("*.svg"):
+        assert "<!-- ESTIMATE -->" in chart.read_text()
+
+
+def test_the_manifest_holds_the_resolved_plan_and_no_secret(cli: Cli) -> None:
+    done = cli(*ONE, env={"HF_TOKEN": "hf_verysecret", "OPENAI_API_KEY": "sk-verysecret"})
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((cli.cwd / "r" / "manifest.json").read_text())
+    config = manifest["plan"]["config"]
+    assert config["methods"] == ["baseline"]
+    assert config["warmup"] == 2
+    for path in (cli.cwd / "r").rglob("*"):
+        if path.is_file():
+            assert b"verysecret" not in path.read_bytes(), path
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli) -> None:
+    done = cli(*SMALL, "--dry-run")
+    assert done.returncode == 0
+    assert "5 server starts, 10 cells" in done.stdout
+    assert list(cli.cwd.iterdir()) == []
+
+
+def test_all_options_can_stand_in_one_file(cli: Cli) -> None:
+    (cli.cwd / "c.yaml").write_text(
+        "profile: calibration\nsuites: [humaneval]\nmethods: [ngram]\ndepths: [2]\n"
+        "concurrency: [2]\nlimit: 4\nmax_tokens: 8\nwarmup: 0\n"
+    )
+    done = cli("run", "--config", "c.yaml", "--limit", "6", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "1 server starts, 1 cells, 6 requests" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("run", "-s", "humanevil"), 2, "Did you mean 'humaneval'"),
+        (("run", "-m", "peagel"), 2, "Did you mean 'peagle'"),
+        (("run", "-p", "smol"), 2, "unknown profile 'smol'"),
+        (("run", "-k", "three"), 2, "'three' is not a list of whole numbers"),
+        (("run", "-k", "0"), 2, "--depths must be at least 1"),
+        (("run", "-p", "calibration", "-c", "500"), 2, "can never be in flight"),
+        (("run", "--nonsense"), 2, "No such option"),
+        (("run", "--config", "none.yaml"), 2, "cannot read none.yaml"),
+        (("run", "-p", "smollm2-135m", "--vllm-python", "/no/python"), 3, "cannot run"),
+        (("run", "-p", "calibration", "-m", "medusa"), 2, "has no head for Medusa"),
+        (("report", "none"), 3, "has no manifest.json"),
+        (("run", "-p", "calibration", "--resume"), 2, "no run of this plan"),
+        (("run", "-p", "calibration", "--out", "/proc/x"), 3, "cannot write /proc/x"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_nothing_half_written(
+    cli: Cli, words: tuple[str, ...], code: int, text: str
+) -> None:
+    done = cli(*words)
+    assert (done.returncode, text in done.stderr + done.stdout) == (code, True), done
+    assert "Traceback" not in done.stderr
+    assert [p.name for p in cli.cwd.iterdir() if p.name not in ("cache",)] == []
+
+
+def test_a_run_folder_is_never_overwritten(cli: Cli) -> None:
+    assert cli(*ONE).returncode == 0
+    before = (cli.cwd / "r" / "manifest.json").read_text()
+    again = cli(*ONE)
+    assert again.returncode == 2
+    assert "--resume" in again.stderr
+    assert (cli.cwd / "r" / "manifest.json").read_text() == before
+
+
+def test_a_server_that_fails_takes_only_its_own_cells(cli: Cli) -> None:
+    # Every server dies at its 13th request: in the second cell of its group.
+    done = cli(*SMALL, "--server-flag", "die-after=12", "-m", "baseline,peagle", "-k", "3")
+    assert done.returncode == 1, done.stdout
+    assert "told to die" in (cli.cwd / "r" / "servers" / "peagle-k3-r1" / "server.log").read_text()
+    rows = cells(cli.cwd / "r")
+    assert {(r["method"], r["concurrency"]) for r in rows} == {("baseline", "1"), ("peagle", "1")}
+    report = (cli.cwd / "r" / "report.md").read_text()
+    assert "**FAILED** P-EAGLE K=3" in report
+    assert "FAILED |" in report
+    assert servers_left() == []
+
+
+def test_failed_requests_make_the_cell_invalid_and_leave_it_out_of_charts(cli: Cli) -> None:
+    done = cli(*ONE, "--limit", "40", "--max-tokens", "4", "--server-flag", "fail-share=0.3")
+    assert done.returncode == 0
+    (row,) = cells(cli.cwd / "r")
+    assert row["standing"] == "INVALID"
+    assert float(row["failed_requests"]) > 0
+    assert list((cli.cwd / "r" / "charts").iterdir()) == []
+    assert "**INVALID**" in (cli.cwd / "r" / "report.md").read_text()
+
+
+def test_500_on_every_request_measures_nothing_and_exits_3(cli: Cli) -> None:
+    done = cli(*ONE, "--server-flag", "fail-share=1")
+    assert done.returncode == 3
+    assert "every request failed; the first: HTTP 500: told to fail" in done.stdout
+    assert not list((cli.cwd / "r" / "cells").glob("*"))
+
+
+def wait_for(path: Path, pattern: str, count: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(path.glob(pattern))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_a_run_resume_keeps_whole_cells_and_no_server_is_left(
+    cli: Cli, kind: signal.Signals
+) -> None:
+    running = cli.start(*FOUR)
+    wait_for(cli.cwd / "r" / "cells", "[!.]*", 1)
+    running.send_signal(kind)
+    running.communicate(timeout=60)
+    if kind != signal.SIGKILL:
+        assert running.returncode == 130
+        assert servers_left() == []
+    whole = {p.name: (p / "summary.json").stat().st_mtime_ns
+             for p in (cli.cwd / "r" / "cells").glob("[!.]*")}  # fmt: skip
+    assert len(whole) < 4
+    again = cli("run", "--out", "r", "--resume")  # the run's own options
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "cells are whole already and kept" in again.stdout
+    assert servers_left() == []
+    now = {p.name: (p / "summary.json").stat().st_mtime_ns
+           for p in (cli.cwd / "r" / "cells").iterdir()}  # fmt: skip
+    assert len(now) == 4
+    assert {k: now[k] for k in whole} == whole
+
+
+def test_resume_of_a_changed_plan_measures_only_what_is_new(cli: Cli) -> None:
+    assert cli(*ONE).returncode == 0
+    wider = [w if w != "1" else "1,2" for w in ONE]
+    done = cli(*wider, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 cells are whole already" in done.stdout
+    assert {r["concurrency"] for r in cells(cli.cwd / "r")} == {"1", "2"}
+
+
+def test_resume_without_out_finds_the_newest_run_of_the_plan(cli: Cli) -> None:
+    words = ONE[:-2]
+    assert cli(*words).returncode == 0
+    done = cli(*words, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 cells are whole already" in done.stdout
+    assert len(list((cli.cwd / "results").iterdir())) == 1
+
+
+def test_help_shows_examples_and_exit_codes(cli: Cli) -> None:
+    text = cli("run", "--help").stdout
+    assert "peagle-bench run --suite humaneval --methods baseline,eagle3,peagle" in text
+    assert "Exit codes:" in text
+    for option in ("--suite", "--methods", "--depths", "--concurrency", "--profile", "--limit",
+                   "--max-tokens", "--temperature", "--seed", "--repeats", "--warmup", "--out",
+                   "--resume", "--dry-run", "--yes", "--config", "--vllm-python"):  # fmt: skip
+        assert option in text
+
+
+def test_lists_name_what_ships(cli: Cli) -> None:
+    assert "humaneval" in cli("suites").stdout
+    assert "smollm2-135m" in cli("profiles").stdout
