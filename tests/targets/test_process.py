@@ -151,8 +151,9 @@ HARNESS = """
 import sys, time
 from pathlib import Path
 from peagle_bench.targets.process import Server, ServerSpec
-server = Server(ServerSpec("x", (sys.executable, "-c", sys.argv[1], sys.argv[2], "m", *sys.argv[4:]), {}, "127.0.0.1",
-                           int(sys.argv[2]), "m"), Path(sys.argv[3]))
+code, port, log, *rest = sys.argv[1:]
+command = (sys.executable, "-c", code, port, "m", *rest)
+server = Server(ServerSpec("x", command, {}, "127.0.0.1", int(port), "m"), Path(log))
 server.start(); server.wait_ready(20)
 print("ready", flush=True); time.sleep(600)
 """
