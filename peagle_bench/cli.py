@@ -202,13 +202,14 @@ def report(
     """
 
     def do() -> int:
-        from peagle_bench.output.console import result_table
+        from peagle_bench.output.console import findings_list, result_table
         from peagle_bench.reporting import write_report
         from peagle_bench.store import RunFolder
 
         reported = write_report(RunFolder(run_folder))
         console = _console()
         console.print(result_table(reported.rows, console.width))
+        console.print(findings_list(reported.results))
         typer.echo(f"{run_folder / 'report.md'}")
         return 0 if reported.results else 3
 
@@ -276,7 +277,13 @@ def _run(
 ) -> int:
     from peagle_bench import planning
     from peagle_bench.errors import ConfigError
-    from peagle_bench.output.console import RunView, print_plan, print_start, result_table
+    from peagle_bench.output.console import (
+        RunView,
+        findings_list,
+        print_plan,
+        print_start,
+        result_table,
+    )
     from peagle_bench.reporting import write_report
     from peagle_bench.runner import carry_out, manifest_facts
     from peagle_bench.store import RunFolder
@@ -313,6 +320,7 @@ def _run(
     if outcome.measured:
         reported = write_report(folder)
         console.print(result_table(reported.rows, console.width))
+        console.print(findings_list(reported.results))
         console.print(f"{folder.path / 'report.md'}", highlight=False, soft_wrap=True)
     if outcome.failed:
         console.print(

@@ -27,7 +27,7 @@ from peagle_bench.core.suite import Prompt, prompts_digest
 from peagle_bench.errors import ServerDied, ServerError
 from peagle_bench.load import counters
 from peagle_bench.load.client import Dialect, LoadRequest, chat_body
-from peagle_bench.load.driver import Driven, Limits, ProgressSink, drive
+from peagle_bench.load.driver import Driven, Limits, Progress, ProgressSink, drive
 from peagle_bench.load.transport import Endpoint
 from peagle_bench.planning import Prepared, sampling_of
 from peagle_bench.store import RunFolder
@@ -51,8 +51,7 @@ class Listener(Protocol):
 
     def cell_starting(self, cell: Cell, number: int, of: int) -> None: ...
 
-    @property
-    def progress(self) -> ProgressSink: ...
+    def progress(self, progress: Progress) -> None: ...
 
     def cell_done(self, result: CellResult) -> None: ...
 

@@ -15,8 +15,9 @@ from peagle_bench.analysis.table import Row
 from peagle_bench.core.plan import Cell, Plan, ServerGroup
 from peagle_bench.core.profile import Profile
 from peagle_bench.core.result import CellResult
-from peagle_bench.load.driver import Progress, ProgressSink
+from peagle_bench.load.driver import Progress
 from peagle_bench.output import words
+from peagle_bench.output.findings import grouped_findings
 from peagle_bench.planning import Prepared, estimated_run_s, estimated_s
 
 _COLOURS = {"VALID": "green", "ESTIMATE": "yellow", "INVALID": "red", "FAILED": "red"}
@@ -66,11 +67,7 @@ class RunView:
         self._where = f"cell {number}/{of} {cell.label}"
         self._show(f"{self._where}: warming up")
 
-    @property
-    def progress(self) -> ProgressSink:
-        return self._progress
-
-    def _progress(self, progress: Progress) -> None:
+    def progress(self, progress: Progress) -> None:
         speed = (
             "" if progress.tok_per_s is None else f" · {words.rate(progress.tok_per_s)} tok/s now"
         )
@@ -161,6 +158,15 @@ def print_plan(console: Console, prepared: Prepared) -> None:
                 words.seconds(estimated_s(plan, profile, cell)),
             )
     console.print(table)
+
+
+def findings_list(results: Sequence[CellResult]) -> Text:
+    """What a reader of the table must know: each distinct finding, and the cells it is of."""
+    text = Text()
+    for line in grouped_findings(results):
+        text.append(f"{line.standing:<8} ", style=_COLOURS.get(line.standing, "dim"))
+        text.append(f"{line.where}: {line.text}\n")
+    return text
 
 
 def result_table(rows: Sequence[Row], width: int = 140) -> Group:

@@ -10,6 +10,7 @@ from peagle_bench.analysis.table import Row, best_rows
 from peagle_bench.core.plan import Plan
 from peagle_bench.core.result import CellResult
 from peagle_bench.output import words
+from peagle_bench.output.findings import grouped_findings
 
 
 def report_md(
@@ -133,18 +134,9 @@ def _findings(results: Sequence[CellResult], failures: Mapping[str, str]) -> lis
         lines.append(f"- **FAILED** {label}: {first}")
         if rest:
             lines += ["", "  ```text", *(f"  {line}" for line in rest), "  ```", ""]
-    seen: dict[tuple[str, str], list[str]] = {}
-    for r in results:
-        for finding in r.verdict.reasons:
-            text = finding.text + (f" ({finding.remedy})" if finding.remedy else "")
-            seen.setdefault((r.verdict.standing, text), []).append(r.cell.label)
-        for finding in r.verdict.flags:
-            text = finding.text + (f" ({finding.remedy})" if finding.remedy else "")
-            seen.setdefault(("flag", text), []).append(r.cell.label)
-    for (standing, text), labels in seen.items():
-        where = labels[0] if len(labels) == 1 else f"{len(labels)} cells"
-        shown = f"**{standing}**" if standing != "flag" else "flag"
-        lines.append(f"- {shown} {where}: {text}")
+    for line in grouped_findings(results):
+        shown = line.standing if line.standing == "flag" else f"**{line.standing}**"
+        lines.append(f"- {shown} {line.where}: {line.text}")
     if len(lines) == 2:
         lines.append("Every cell is VALID and nothing is flagged.")
     return [*lines, ""]
@@ -178,6 +170,10 @@ def _how(
         "prompts. AL counts the bonus token, as vLLM does.",
         "",
     ]
+    env: Mapping[str, str] = next((r["env"] for r in servers.values() if r.get("env")), {})
+    if env:
+        told = ", ".join(f"`{k}={v}`" for k, v in env.items())
+        lines += [f"Every server's environment: {told}", ""]
     lines += ["| server | ready after (s) | command |", "|:---|---:|:---|"]
     for slug, row in servers.items():
         start = row.get("start_s")

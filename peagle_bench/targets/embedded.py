@@ -119,8 +119,9 @@ def _convert(folder: Path, say: Say) -> None:
         ) from error
     aside = Path(tempfile.mkdtemp(prefix=".smollm2-135m-", dir=folder.parent))
     try:
+        transformers_log: Any = transformers.utils.logging
         if not sys.stderr.isatty():
-            transformers.utils.logging.disable_progress_bar()
+            transformers_log.disable_progress_bar()
         say(f"dequantising {source.name} to float32")
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         model: Any = AutoModelForCausalLM.from_pretrained(
