@@ -72,6 +72,9 @@ class _Drive:
         self.open: set[Connection] = set()
         self.in_flight = self.peak = self.finished = self.failed = 0
         self.turnarounds_ns: list[int] = []
+        self.ended: list[Exchange] = []
+        """Exchanges that ended since the last progress report; kept only for one."""
+        self.reporting = False
 
     async def connect(self) -> Connection:
         connection = await connect(self.endpoint)
@@ -99,6 +102,8 @@ class _Drive:
             self.done[index] = (scheduled_ns, exchange)
             self.finished += 1
             self.failed += exchange.error is not None
+            if self.reporting:
+                self.ended.append(exchange)
         self.drop(connection)
 
     async def _exchange(self, connection: Connection, index: int) -> tuple[Connection, Exchange]:
@@ -134,20 +139,19 @@ class _Drive:
     async def report(self, sink: ProgressSink) -> None:
         """Tells the sink about once a second; looks only at what arrived since."""
         seen: dict[int, int] = {}
+        """reads counted already, by identity of an exchange that goes on"""
         last_ns = time.monotonic_ns()
         while True:
             await asyncio.sleep(1.0)
             tokens, told = 0, False
+            ended, self.ended = self.ended, []
             current = [c.current for c in self.open if c.current is not None]
-            finished = [d[1] for d in self.done if d is not None and id(d[1]) in seen]
-            for exchange in current + finished:
+            for exchange in ended + current:
                 reads = exchange.reads
-                for _, _, data in reads[seen.get(id(exchange), 0) :]:
+                for _, _, data in reads[seen.pop(id(exchange), 0) :]:
                     for ids in _TOKEN_IDS.findall(data):
                         tokens, told = tokens + ids.count(b",") + 1, True
-                seen[id(exchange)] = len(reads)
-            for exchange in finished:
-                del seen[id(exchange)]
+            seen = {id(e): len(e.reads) for e in current}
             now = time.monotonic_ns()
             rate = tokens / ((now - last_ns) / 1e9) if told else None
             last_ns = now
@@ -172,6 +176,7 @@ async def drive(
     connections = await asyncio.gather(*(state.connect() for _ in range(places)))
     helpers = [asyncio.create_task(state.watch(limits))]
     if on_progress is not None:
+        state.reporting = True
         helpers.append(asyncio.create_task(state.report(on_progress)))
     offset_ns = wall_minus_mono_ns()
     cpu_s, origin_ns = _cpu_s(), time.monotonic_ns()

@@ -71,10 +71,11 @@ class RunView:
         speed = (
             "" if progress.tok_per_s is None else f" · {words.rate(progress.tok_per_s)} tok/s now"
         )
+        share = progress.finished / progress.total
         failed = f" · {progress.failed} failed" if progress.failed else ""
         self._show(
             f"{self._where}: {progress.finished}/{progress.total} requests · "
-            f"{progress.in_flight} in flight{speed}{failed} · {self._eta()}"
+            f"{progress.in_flight} in flight{speed}{failed} · {self._eta(share)}"
         )
 
     def cell_done(self, result: CellResult) -> None:
@@ -97,12 +98,17 @@ class RunView:
     def failed(self, what: str, why: str) -> None:
         self._log(f"  [red bold]{escape(what)} failed[/]: {escape(why)}")
 
-    def _eta(self) -> str:
-        """From the estimates, scaled by how far they were off so far."""
+    def _eta(self, share: float) -> str:
+        """From the estimates, scaled by how far they were off so far.
+
+        share: what part of the current cell is done.
+        """
         spent = time.monotonic() - self._started
-        if self._done_s <= 0:
+        cell_s = estimated_s(self._plan, self._profile, self._cell) if self._cell else 0.0
+        done_s = self._done_s + share * cell_s
+        if done_s <= 0:
             return f"about {words.seconds(self._total_s)} in all"
-        left = (self._total_s - self._done_s) * spent / self._done_s
+        left = (self._total_s - done_s) * spent / done_s
         return f"about {words.seconds(max(left, 0.0))} left"
 
     def _log(self, markup: str) -> None:

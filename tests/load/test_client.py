@@ -13,7 +13,7 @@ from peagle_bench.analysis.metrics import tpot_s
 from peagle_bench.core.record import RequestRecord
 from peagle_bench.core.suite import Message, Prompt, Sampling
 from peagle_bench.load.client import Dialect, LoadRequest, chat_body
-from peagle_bench.load.driver import Driven, Limits, drive
+from peagle_bench.load.driver import Driven, Limits, Progress, drive
 from peagle_bench.load.transport import Endpoint
 from tests.conftest import END, HEAD, ByteServer, Script, framed
 
@@ -312,3 +312,19 @@ def test_a_server_that_vanishes_mid_cell_fails_its_requests_and_nothing_hangs(
     got = driven(serve_bytes(script), count=8, c=1)
     assert [r.ok for r in got.records] == [True] * 3 + [False] * 5
     assert len(got.records) == 8
+
+
+def test_progress_counts_every_token_as_it_arrives(serve_bytes: Serve) -> None:
+    parts = [(0.0, HEAD), *((0.02, framed(event("abcd", [1, 2, 3, 4]))) for _ in range(4))]
+    end = framed(event("a", [5], finish_reason="stop"), usage(17), DONE) + END
+    server = serve_bytes(lambda _: [*parts, (0.02, end)])
+    seen: list[Progress] = []
+    drives = drive(Endpoint(server.url), requests(60), 2, Limits(), seen.append)
+    records = asyncio.run(drives).records
+    assert all(r.ok for r in records)
+    assert len(seen) >= 2
+    assert all(p.in_flight == 2 and p.total == 60 for p in seen)
+    arrived = [t for r in records for t in r.chunk_ns]
+    rate = 17 * 60 / (max(arrived) / 1e9)
+    for progress in seen:
+        assert progress.tok_per_s == pytest.approx(rate, rel=0.25)
