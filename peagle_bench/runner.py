@@ -187,8 +187,9 @@ def _measure(
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     load = requests(prompts, cell.max_tokens)
     driven = run(load, progress)
+    if not all(r.ok for r in driven.records):
+        server.check_alive()  # a server that died takes the cell with it
     if not any(r.ok for r in driven.records):
-        server.check_alive()
         first = driven.records[0].error
         raise ServerError(f"{cell.label}: every request failed; the first: {first}")
     after = _settled(metrics_url, before, len(load))

@@ -120,8 +120,7 @@ class _Drive:
                     return connection, Exchange(now, now, error=why)
             kept_alive = connection.served > 0
             exchange = await connection.exchange(self.payloads[index])
-            waited_too_long = exchange.error is not None and exchange.error.startswith("no resp")
-            if kept_alive and not exchange.reads and not waited_too_long:
+            if kept_alive and not exchange.reads and not exchange.timed_out:
                 continue  # closed while idle, before this request: once more on a fresh one
             return connection, exchange
 
@@ -134,7 +133,7 @@ class _Drive:
             for connection in list(self.open):
                 why = connection.overdue(now, first, idle)
                 if why:
-                    connection.abort(why)
+                    connection.time_out(why)
 
     async def report(self, sink: ProgressSink) -> None:
         """Tells the sink about once a second; looks only at what arrived since."""

@@ -74,6 +74,7 @@ class Exchange:
     reads: list[tuple[bytes, int, bytes]] = field(default_factory=list)
     """(ancillary timespec or b"", monotonic ns when read, bytes)"""
     error: str | None = None
+    timed_out: bool = False
 
     def stamps(self, wall_minus_mono_ns: int) -> list[int]:
         """Arrival of each read: the kernel's stamp where there is one, else the time of reading.
@@ -103,7 +104,7 @@ class Connection(Protocol):
 
     def overdue(self, now_ns: int, first_byte_ns: int, idle_ns: int) -> str | None: ...
 
-    def abort(self, why: str) -> None: ...
+    def time_out(self, why: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -238,7 +239,9 @@ class SocketConnection:
     def overdue(self, now_ns: int, first_byte_ns: int, idle_ns: int) -> str | None:
         return _overdue(self.current, now_ns, first_byte_ns, idle_ns)
 
-    def abort(self, why: str) -> None:
+    def time_out(self, why: str) -> None:
+        if self.current is not None:
+            self.current.timed_out = True
         self._fail(why)
 
     def close(self) -> None:
@@ -298,9 +301,10 @@ class StreamConnection:
     def overdue(self, now_ns: int, first_byte_ns: int, idle_ns: int) -> str | None:
         return _overdue(self.current, now_ns, first_byte_ns, idle_ns)
 
-    def abort(self, why: str) -> None:
+    def time_out(self, why: str) -> None:
         if self.current is not None and self._task is not None:
             self.current.error = why
+            self.current.timed_out = True
             self.reusable = False
             self._task.cancel()
 

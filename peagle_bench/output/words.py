@@ -28,8 +28,11 @@ def length(value: float | None) -> str:
 
 
 def speedup(comparison: Comparison | None, interval: bool = True) -> str:
-    """`1.32x [1.21, 1.44]`; without an interval when there is none or none is wanted."""
-    if comparison is None:
+    """`1.32x [1.21, 1.44]`; without an interval when there is none or none is wanted.
+
+    Nothing where either cell does not stand.
+    """
+    if comparison is None or comparison.standing not in ("VALID", "ESTIMATE"):
         return NONE
     text = f"{comparison.speedup:.2f}x"
     if interval and comparison.low is not None and comparison.high is not None:
