@@ -32,6 +32,8 @@ from peagle_bench.suites.catalog import load_prompts, select, suite_named
 from peagle_bench.targets import embedded, vllm
 
 Say = Callable[[str], None]
+# A cell's id takes a head's digest, not where it lies.
+_ANY_HEAD = HeadSpec(model="head")
 _SECRET = re.compile(r"\w*(TOKEN|SECRET|PASSWORD|API_KEY)\w*=\S", re.I)
 
 
@@ -46,9 +48,8 @@ class Prepared:
     prompts: Mapping[str, tuple[Prompt, ...]]
     install: vllm.VllmInstall | None
     """None for a container command, the calibration server, or (in a dry run) no vLLM."""
-    heads: Mapping[str, str]
-    """Path or hub id by method."""
-    trained_depths: Mapping[str, int | None]
+    heads: Mapping[str, HeadSpec]
+    """By method; a head on this machine by its absolute path."""
     weights: Mapping[str, Any]
     notes: tuple[str, ...]
 
@@ -152,8 +153,7 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
             if not dry:
                 raise
             notes.append(str(error))
-    heads: dict[str, str] = {}
-    trained: dict[str, int | None] = {}
+    heads: dict[str, HeadSpec] = {}
     weights: dict[str, Any] = {"target": _target_identity(profile, config)}
     for name in config.methods:
         method = METHODS[name]
@@ -171,10 +171,11 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
                 f"{', '.join(profile.heads) or 'none'}"
             )
         if calibrated:
-            heads[name], trained[name] = spec.model, spec.trained_depth
+            heads[name] = spec
             continue
-        heads[name], trained[name], weights[name] = _head(spec)
-    for name, depth in trained.items():
+        heads[name], weights[name] = _head(spec)
+    for name, head in heads.items():
+        depth = head.trained_depth
         above = [k for k in config.depths if depth is not None and k > depth]
         if above:
             notes.append(
@@ -183,9 +184,7 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
             )
     version = install.version if install else None
     plan = _layout(config, profile, suites, prompts, weights, version)
-    return Prepared(
-        plan, profile, why, suites, prompts, install, heads, trained, weights, tuple(notes)
-    )
+    return Prepared(plan, profile, why, suites, prompts, install, heads, weights, tuple(notes))
 
 
 def _target_identity(profile: Profile, config: RunConfig) -> Any:
@@ -195,16 +194,17 @@ def _target_identity(profile: Profile, config: RunConfig) -> Any:
     return [config.target_path or target.model, target.revision]
 
 
-def _head(spec: HeadSpec) -> tuple[str, int | None, Any]:
-    """Path or hub id, trained K, and identity. Raises TargetUnavailable for a missing folder."""
+def _head(spec: HeadSpec) -> tuple[HeadSpec, Any]:
+    """The head where it lies, and its identity. Raises TargetUnavailable for a missing folder."""
     for root in (Path.cwd(), data_root()):
         folder = root / spec.model
         if (folder / "config.json").is_file():
             depth = spec.trained_depth or vllm.head_depth(folder)
-            return str(folder.resolve()), depth, provenance.folder_digest(folder)
+            here = {"model": str(folder.resolve()), "trained_depth": depth}
+            return spec.model_copy(update=here), provenance.folder_digest(folder)
     if spec.model.startswith(("/", ".", "models/")):
         raise TargetUnavailable(f"no head at {spec.model}: its config.json is missing")
-    return spec.model, spec.trained_depth, [spec.model, spec.revision]
+    return spec, [spec.model, spec.revision]
 
 
 def _layout(
@@ -228,7 +228,7 @@ def _layout(
                     "weights": [weights["target"], weights.get(group.method)],
                     "vllm": version,
                     "command": config.server_command,
-                    "flags": vllm.group_flags(profile, group, config, version, "head"),
+                    "flags": vllm.group_flags(profile, group, config, version, _ANY_HEAD),
                     "env": vllm.group_env(profile),
                     "prompts": prompts_digest(prompts[name]),
                     "sampling": sampling_of(suite, config).model_dump(mode="json"),

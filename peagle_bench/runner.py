@@ -221,9 +221,10 @@ def _measure(
 
 def terms_of(prepared: Prepared, cell: Cell) -> Terms:
     """What was promised of the cell."""
+    head = prepared.heads.get(cell.group.method)
     return Terms(
         served_name=prepared.profile.target.served_name,
-        trained_depth=prepared.trained_depths.get(cell.group.method),
+        trained_depth=head.trained_depth if head else None,
         estimate=prepared.estimate,
     )
 
@@ -274,7 +275,7 @@ def manifest_facts(prepared: Prepared) -> dict[str, Any]:
     facts = provenance.collect(version, dict(prepared.weights))
     facts["profile_chosen"] = prepared.why_profile
     facts["notes"] = list(prepared.notes)
-    facts["trained_depths"] = dict(prepared.trained_depths)
+    facts["trained_depths"] = {name: h.trained_depth for name, h in prepared.heads.items()}
     facts["served_name"] = prepared.profile.target.served_name
     facts["estimate"] = prepared.estimate
     facts["suites"] = {

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from peagle_bench.core.names import resolve
+from peagle_bench.core.profile import HeadSpec
 
 
 class Method(BaseModel):
@@ -34,11 +35,11 @@ class Method(BaseModel):
     def speculates(self) -> bool:
         return self.vllm_method is not None
 
-    def speculative_config(self, depth: int, head: str | None) -> dict[str, Any] | None:
+    def speculative_config(self, depth: int, head: HeadSpec | None) -> dict[str, Any] | None:
         """The JSON object of --speculative-config; None for the baseline.
 
-        depth: K, tokens drafted per step, at least 1. head: path or hub id of the drafter's
-        weights, required exactly when `needs_head`.
+        depth: K, tokens drafted per step, at least 1. head: the drafter's weights, required
+        exactly when `needs_head`.
         """
         if self.vllm_method is None:
             return None
@@ -46,7 +47,9 @@ class Method(BaseModel):
         if self.needs_head:
             if head is None:
                 raise ValueError(f"method {self.name} needs a head")
-            config["model"] = head
+            config["model"] = head.model
+            if head.revision is not None:
+                config["revision"] = head.revision
         config["num_speculative_tokens"] = depth
         if self.parallel_drafting:
             config["parallel_drafting"] = True

@@ -26,19 +26,19 @@ class RunConfig(BaseModel):
     depths: tuple[int, ...]
     """K, in tokens per step; every speculating method runs at each of them."""
     concurrency: tuple[int, ...] = Field(min_length=1)
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
     """Prompts per suite, a seeded sample; None: all."""
-    max_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0.0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0.0)
     seed: int = 0
-    repeats: int = Field(1, ge=1)
+    repeats: int = Field(default=1, ge=1)
     """Each repeat starts every server afresh; methods take turns within a repeat."""
-    warmup: int = Field(2, ge=0)
+    warmup: int = Field(default=2, ge=0)
     """Requests per cell, at the cell's concurrency, that do not count."""
     keep_text: bool = False
-    request_timeout_s: float = Field(600.0, gt=0)
-    idle_timeout_s: float = Field(120.0, gt=0)
-    ready_timeout_s: float = Field(900.0, gt=0)
+    request_timeout_s: float = Field(default=600.0, gt=0)
+    idle_timeout_s: float = Field(default=120.0, gt=0)
+    ready_timeout_s: float = Field(default=900.0, gt=0)
     vllm_python: str | None = None
     """Interpreter that has vLLM; None: the one running peagle-bench."""
     server_command: str | None = None

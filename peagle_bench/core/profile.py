@@ -18,9 +18,9 @@ class HeadSpec(BaseModel):
     model: str
     """Hub id, absolute path, or a path relative to the project's data folder."""
     revision: str | None = None
-    trained_depth: int | None = Field(None, ge=1)
+    trained_depth: int | None = Field(default=None, ge=1)
     """Largest K the head was trained with; None: not published."""
-    recommended_depth: int | None = Field(None, ge=1)
+    recommended_depth: int | None = Field(default=None, ge=1)
 
 
 class TargetSpec(BaseModel):

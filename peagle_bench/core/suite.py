@@ -53,7 +53,7 @@ class Suite(BaseModel):
     template: str = "{prompt}"
     """The user message; `{prompt}` is the problem's own text."""
     sampling: Sampling = Sampling()
-    max_tokens: int = Field(1024, ge=1)
+    max_tokens: int = Field(default=1024, ge=1)
     public: bool = False
     """The prompts are public: outputs' token ids may be kept in the run folder."""
     note: str = ""

@@ -17,7 +17,7 @@ import httpx
 
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.plan import RunConfig, ServerGroup
-from peagle_bench.core.profile import FlagValue, Profile
+from peagle_bench.core.profile import FlagValue, HeadSpec, Profile
 from peagle_bench.errors import VllmNotFound
 from peagle_bench.targets.process import ServerSpec, free_port
 
@@ -100,7 +100,11 @@ def flag_words(flags: dict[str, FlagValue]) -> list[str]:
 
 
 def group_flags(
-    profile: Profile, group: ServerGroup, config: RunConfig, version: str | None, head: str | None
+    profile: Profile,
+    group: ServerGroup,
+    config: RunConfig,
+    version: str | None,
+    head: HeadSpec | None,
 ) -> dict[str, FlagValue]:
     """Every flag of a group's server but its address and model."""
     flags = _FLAGS | profile.flags | config.server_flags
@@ -133,7 +137,7 @@ def server_spec(
     config: RunConfig,
     *,
     model: str,
-    head: str | None,
+    head: HeadSpec | None,
     install: VllmInstall | None,
 ) -> ServerSpec:
     """The server of one group. `install` is None exactly when a server command is given."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from peagle_bench.core.method import METHODS, method_named
+from peagle_bench.core.profile import HeadSpec
 from peagle_bench.errors import UnknownName
 
 
@@ -73,9 +74,16 @@ def test_two_methods_never_share_a_spelling() -> None:
     ],
 )
 def test_the_speculative_config_is_what_vllm_reads(method: str, expected: object) -> None:
-    assert METHODS[method].speculative_config(5, "H") == expected
+    assert METHODS[method].speculative_config(5, HeadSpec(model="H")) == expected
 
 
 def test_a_method_with_a_head_cannot_be_configured_without_one() -> None:
     with pytest.raises(ValueError, match="needs a head"):
         METHODS["eagle3"].speculative_config(3, None)
+
+
+def test_a_heads_pinned_revision_reaches_the_server() -> None:
+    head = HeadSpec(model="org/head", revision="abc123")
+    config = METHODS["peagle"].speculative_config(7, head)
+    assert config is not None
+    assert config["revision"] == "abc123"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from peagle_bench.core.plan import RunConfig, ServerGroup
+from peagle_bench.core.profile import HeadSpec
 from peagle_bench.errors import VllmNotFound
 from peagle_bench.profiles import profile_named
 from peagle_bench.targets import vllm
@@ -26,7 +27,9 @@ def command(method: str, depth: int | None, version: str = "0.32.0", **config: o
     )
     install = None if run.server_command else vllm.VllmInstall("/env/bin/python", "vllm", version)
     group = ServerGroup(method=method, depth=depth, repeat=1)
-    spec = vllm.server_spec(profile, group, run, model="/t", head="/h", install=install)
+    spec = vllm.server_spec(
+        profile, group, run, model="/t", head=HeadSpec(model="/h"), install=install
+    )
     return list(spec.command)
 
 
