@@ -16,7 +16,7 @@ test: check  ## everything: check, then the tests that start a real vLLM
 	$(BIN)/python -m pytest -m vllm --timeout=1500
 
 check: setup lint  ## lint, types, and every test that needs no vLLM
-	$(BIN)/python -m pytest -m "not vllm"
+	$(BIN)/python -m pytest -m "not vllm" -n 3 --dist worksteal
 
 lint: setup  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,11 +1,16 @@
 """The command line: parse, call one function, map the result to an exit code.
 
-Exit codes: 0 done · 1 some cells failed · 2 usage · 3 nothing measured · 130 interrupted.
+Exit codes: 0 done · 1 some cells failed or are INVALID · 2 usage · 3 nothing measured ·
+4 a fault of our own · 130 interrupted.
 Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,11 +24,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from peagle_bench.planning import Prepared
+    from peagle_bench.reporting import Reported
     from peagle_bench.store import RunFolder
 
 EXITS = (
-    "Exit codes: 0 done · 1 some cells failed · 2 usage error, nothing written · "
-    "3 nothing measured · 130 interrupted (--resume goes on)."
+    "Exit codes: 0 done · 1 some cells failed or are INVALID · 2 usage error, nothing written · "
+    "3 nothing measured, or this machine lacks something · 4 a fault of peagle-bench · "
+    "130 interrupted (--resume goes on)."
 )
 app = typer.Typer(
     name="peagle-bench",
@@ -56,19 +63,40 @@ def _root(
 def run(
     suite: Annotated[
         list[str] | None,
-        typer.Option("--suite", "-s", help="Prompts to drive; may be given several times."),
+        typer.Option(
+            "--suite",
+            "-s",
+            help="Prompts to drive; may be given several times (`suites` lists them).  "
+            "[default: humaneval]",
+            metavar="NAME",
+        ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", "-m", help="Comma-separated: baseline, eagle3, peagle, ngram, …"),
+        typer.Option(
+            "--methods",
+            "-m",
+            metavar="NAMES",
+            help="Comma-separated (`methods` lists them).  [default: the profile's]",
+        ),
     ] = None,
     depths: Annotated[
         str | None,
-        typer.Option("--depths", "-k", help="Draft depths K, comma-separated (not for baseline)."),
+        typer.Option(
+            "--depths",
+            "-k",
+            metavar="N,N,…",
+            help="Draft depths K (not for baseline).  [default: the profile's]",
+        ),
     ] = None,
     concurrency: Annotated[
         str | None,
-        typer.Option("--concurrency", "-c", help="Requests in flight, comma-separated."),
+        typer.Option(
+            "--concurrency",
+            "-c",
+            metavar="N,N,…",
+            help="Requests in flight.  [default: the profile's]",
+        ),
     ] = None,
     profile: Annotated[
         str | None,
@@ -81,24 +109,45 @@ def run(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="Prompts per suite, a sample drawn by --seed; 0: all.", min=0),
+        typer.Option(
+            metavar="N",
+            help="Prompts per suite, a sample drawn by --seed; 0: all.  [default: the profile's]",
+            min=0,
+        ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Output tokens per request at most.", min=1)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Output tokens per request at most.  [default: the profile's, else the suite's]",
+            min=1,
+        ),
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help="Sent with every request.  [default: the suite's]", min=0.0),
+        typer.Option(
+            metavar="T", help="Sent with every request.  [default: the suite's]", min=0.0, max=100.0
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of the prompt sample and of sampling.  [default: 0]")
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Of the prompt sample and of sampling.  [default: 0]"
+        ),
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(help="Measure everything N times on fresh servers.  [default: 1]", min=1),
+        typer.Option(
+            metavar="N", help="Measure everything N times on fresh servers.  [default: 1]", min=1
+        ),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(help="Requests per cell that do not count.", min=0)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Requests per cell that do not count.  [default: the profile's]",
+            min=0,
+        ),
     ] = None,
     keep_text: Annotated[
         bool | None,
@@ -106,11 +155,21 @@ def run(
     ] = None,
     request_timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds to a response's first byte.  [default: 600]", min=0.001),
+        typer.Option(
+            metavar="S", help="Seconds to a response's first byte.  [default: 600]", min=0.001
+        ),
+    ] = None,
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help="Seconds without a byte in mid-response.  [default: 120]", min=0.001
+        ),
     ] = None,
     ready_timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds for a server to become ready.  [default: 900]", min=0.001),
+        typer.Option(
+            metavar="S", help="Seconds for a server to become ready.  [default: 900]", min=0.001
+        ),
     ] = None,
     vllm_python: Annotated[
         str | None,
@@ -149,10 +208,16 @@ def run(
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and how long it may take.")
+        bool,
+        typer.Option("--dry-run", help="Print the plan and how long it may take; start nothing."),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before a run of over an hour.")
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before a run of over an hour (asked on a terminal only).",
+        ),
     ] = False,
 ) -> None:
     """Start the servers one after another, drive the suites at them, and report.
@@ -179,10 +244,11 @@ def run(
         "warmup": warmup,
         "keep_text": keep_text,
         "request_timeout_s": request_timeout,
+        "idle_timeout_s": idle_timeout,
         "ready_timeout_s": ready_timeout,
         "vllm_python": vllm_python,
         "server_command": server_command,
-        "server_flags": _flags(server_flag),
+        "server_flags": server_flag,
         "target_path": target_path,
     }
     _guard(lambda: _run(given, config, out, resume, dry_run, yes))
@@ -202,16 +268,15 @@ def report(
     """
 
     def do() -> int:
-        from peagle_bench.output.console import findings_list, result_table
-        from peagle_bench.reporting import write_report
+        from peagle_bench.reporting import analyse
         from peagle_bench.store import RunFolder
 
-        reported = write_report(RunFolder(run_folder))
-        console = _console()
-        console.print(result_table(reported.rows, console.width))
-        console.print(findings_list(reported.results))
-        typer.echo(f"{run_folder / 'report.md'}")
-        return 0 if reported.results else 3
+        folder = RunFolder(run_folder)
+        reported = analyse(folder)
+        _show(_console(), folder, reported)
+        if not reported.results:
+            return 3
+        return 0 if reported.sound else 1
 
     _guard(do)
 
@@ -246,7 +311,30 @@ def profiles() -> None:
         for name in profile_names():
             found = profile_named(name)
             need = f"{found.gpu_memory_gib:.0f} GiB of GPU" if found.gpu_memory_gib else "no GPU"
+            defaults = found.defaults
             typer.echo(f"{name:<16} {found.title} · {need} · heads: {', '.join(found.heads)}")
+            typer.echo(
+                f"{'':<16} defaults: methods {', '.join(defaults.methods)} · K "
+                f"{', '.join(map(str, defaults.depths))} · C "
+                f"{', '.join(map(str, defaults.concurrency))} · "
+                f"{defaults.limit or 'all'} prompts · warm-up {defaults.warmup}"
+            )
+        return 0
+
+    _guard(do)
+
+
+@app.command()
+def methods() -> None:
+    """List the methods: how drafts are made, and since which vLLM."""
+
+    def do() -> int:
+        from peagle_bench.core.method import METHODS
+
+        for name, found in METHODS.items():
+            head = "needs a head" if found.needs_head else "no head"
+            since = f" · vLLM {found.since} or newer" if found.speculates else ""
+            typer.echo(f"{name:<16} {found.title} · {head}{since}")
         return 0
 
     _guard(do)
@@ -277,59 +365,70 @@ def _run(
 ) -> int:
     from peagle_bench import planning
     from peagle_bench.errors import ConfigError
-    from peagle_bench.output.console import (
-        RunView,
-        findings_list,
-        print_plan,
-        print_start,
-        result_table,
-    )
-    from peagle_bench.reporting import write_report
-    from peagle_bench.runner import carry_out, manifest_facts
+    from peagle_bench.output.console import RunView, print_plan, print_start
+    from peagle_bench.reporting import analyse
+    from peagle_bench.runner import begin, carry_out
     from peagle_bench.store import RunFolder
 
     console = _console()
     options = planning.read_config(config_file) if config_file else {}
     options |= {k: v for k, v in given.items() if v is not None}
-    if resume and out is not None and not options:
-        options = RunFolder(out).plan().config.model_dump()
+    if resume and out is not None:
+        # Options lie over the run's own, so that a mended one can be given alone.
+        options = RunFolder(out).plan().config.model_dump() | options
     config, profile, why = planning.resolve(options)
     prepared = planning.prepare(config, profile, why, dry=dry_run)
     print_start(console, prepared)
+    where = _run_folder(prepared, out, resume)
     if dry_run:
         print_plan(console, prepared)
+        if resume:
+            whole = sum(where.is_whole(c) for c in prepared.plan.cells)
+            console.print(f"{whole} of {len(prepared.plan.cells)} cells are whole already")
         return 0
-    where = _run_folder(prepared, out, resume)
-    if where.has_manifest:
-        if not resume:
-            raise ConfigError(f"{where.path} holds a run already: --resume goes on with it")
-        if where.plan().config != prepared.plan.config:
-            console.print("[yellow]note:[/] the plan has changed; cells that still match are kept")
+    if where.has_manifest and not resume:
+        raise ConfigError(f"{where.path} holds a run already: --resume goes on with it")
+    if not where.has_manifest and not where.is_empty:
+        raise ConfigError(f"{where.path} holds files that are no run: choose another --out")
     expected = planning.estimated_run_s(prepared.plan, profile)
-    if expected > 3600 and not yes and sys.stdin.isatty():
-        typer.confirm("This may take over an hour. Start?", abort=True)
-    folder = RunFolder.create(where.path)
-    folder.write_manifest(prepared.plan, manifest_facts(prepared))
-    console.print(f"run folder {folder.path}", highlight=False)
-    try:
-        with RunView(console, prepared.plan, profile) as view:
-            outcome = carry_out(prepared, folder, view)
-    except KeyboardInterrupt:
-        console.print(f"interrupted; go on with: peagle-bench run --out {folder.path} --resume")
+    long_and_unasked = expected > 3600 and not yes and sys.stdin.isatty()
+    if long_and_unasked and not typer.confirm("This may take over an hour. Start?"):
         return 130
-    if outcome.measured:
-        reported = write_report(folder)
-        console.print(result_table(reported.rows, console.width))
-        console.print(findings_list(reported.results))
-        console.print(f"{folder.path / 'report.md'}", highlight=False, soft_wrap=True)
+    folder = RunFolder.create(where.path)
+    again = f"peagle-bench run --out {shlex.quote(str(folder.path))} --resume"
+    with folder.locked():
+        begin(prepared, folder)
+        console.print(f"run folder {folder.path}", highlight=False)
+        try:
+            with RunView(console, prepared.plan, profile) as view:
+                outcome = carry_out(prepared, folder, view)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; go on with: {again}", highlight=False, soft_wrap=True)
+            return 130
+        reported = analyse(folder)
+        _show(console, folder, reported)
     if outcome.failed:
         console.print(
             f"[red]{outcome.failed} of {len(prepared.plan.cells)} cells have no numbers[/]; once "
-            f"mended: peagle-bench run --out {folder.path} --resume",
+            f"mended: {again}",
             highlight=False,
             soft_wrap=True,
         )
-    return outcome.exit_code
+    return outcome.exit_code or (0 if reported.sound else 1)
+
+
+def _show(console: Console, folder: RunFolder, reported: Reported) -> None:
+    """Print the table and what to know of it, then write the report's files.
+
+    In this order: a table can be read even where a report cannot be written.
+    """
+    from peagle_bench.output.console import findings_list, result_table
+    from peagle_bench.reporting import write_report
+
+    console.print(result_table(reported.rows, console.width))
+    console.print(findings_list(reported.results, reported.failures))
+    write_report(folder, reported)
+    console.print(f"{folder.path / 'report.md'}", highlight=False, soft_wrap=True)
 
 
 def _run_folder(prepared: Prepared, out: Path | None, resume: bool) -> RunFolder:
@@ -372,20 +471,6 @@ def _ints(option: str, text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
-def _flags(words: list[str] | None) -> dict[str, bool | str] | None:
-    """`name=value`, `name` or `no-name` as the server's flags."""
-    if not words:
-        return None
-    flags: dict[str, bool | str] = {}
-    for word in words:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if equals:
-            flags[name] = value
-        else:
-            flags[name.removeprefix("no-")] = not name.startswith("no-")
-    return flags
-
-
 def _console() -> Console:
     from rich.console import Console
 
@@ -398,24 +483,44 @@ def _guard(do: Any) -> None:
     from peagle_bench.errors import PeagleBenchError, UsageError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(number, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = do()
     except UsageError as error:
-        typer.echo(f"error: {error}", err=True)
-        code = 2
+        code = _fail(str(error), 2)
     except PeagleBenchError as error:
-        typer.echo(f"error: {error}", err=True)
-        code = 3
+        code = _fail(str(error), 3)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        code = 130
+        code = _fail("interrupted", 130)
+    except OSError as error:
+        code = _fail(
+            f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 3
+        )
+    except Exception as error:
+        if os.environ.get("PEAGLE_BENCH_DEBUG"):
+            raise
+        code = _fail(
+            f"a fault of peagle-bench itself: {type(error).__name__}: {error}. Please report it, "
+            "with the traceback that PEAGLE_BENCH_DEBUG=1 shows",
+            4,
+        )
     raise typer.Exit(code)
+
+
+def _fail(text: str, code: int) -> int:
+    """One clear error on stderr, where there is one; the exit code it stands for."""
+    with contextlib.suppress(OSError):
+        typer.echo(text if code == 130 else f"error: {text}", err=True)
+    return code
 
 
 def _interrupt(*_: object) -> None:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: servers are stopped first."""
-    raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def main() -> None:

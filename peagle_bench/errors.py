@@ -3,7 +3,9 @@
 PeagleBenchError
 ├── UsageError               the command or a file it names is wrong: exit code 2, nothing written
 │   ├── UnknownName          no suite, method or profile of that name; near matches in the text
-│   └── ConfigError          a YAML file or a combination of options that cannot be carried out
+│   ├── ConfigError          a YAML file or a combination of options that cannot be carried out
+│   ├── NoSuchRun            the folder named holds no run
+│   └── RunLocked            another peagle-bench is writing to it
 ├── SetupError               this machine lacks something: exit code 3, with the command to run
 │   ├── VllmNotFound         the interpreter given for the servers has no vLLM
 │   ├── TargetUnavailable    weights that cannot be found, converted or trusted
@@ -13,13 +15,16 @@ PeagleBenchError
 └── ServerError              one server failed: its cells are marked, the run goes on
     ├── ServerNotReady       not ready within its time
     ├── ServerDied           its process ended; the log's tail is in the text
-    └── WrongServer          something answers, but it is not the server that was asked for
+    ├── WrongServer          something answers, but it is not the server that was asked for
+    └── CellFailed           one cell got no answer; the group's other cells are tried
 
 A failed *request* is not an exception: it is a record with an `error`, and the cell's verdict
 says what became of it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class PeagleBenchError(Exception):
@@ -81,3 +86,22 @@ class ServerDied(ServerError):
 
 class WrongServer(ServerError):
     """The answer came from something else than the server that was started."""
+
+
+class NoSuchRun(UsageError):
+    """A path given as a run folder that holds no run."""
+
+
+class RunLocked(UsageError):
+    """Another peagle-bench is writing to the run folder."""
+
+
+class CellFailed(ServerError):
+    """One cell got no answer at all; its server lives, and the group's other cells are tried."""
+
+
+def first_error(error: Any) -> str:
+    """The first complaint of a pydantic ValidationError: where, what, and the value given."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']} (got {str(first['input'])[:80]!r})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from peagle_bench import provenance
+from peagle_bench import provenance, secrets
 from peagle_bench.core.method import METHODS, method_named
 from peagle_bench.core.plan import (
     HARNESS_SCHEMA,
@@ -25,16 +25,25 @@ from peagle_bench.core.plan import (
 )
 from peagle_bench.core.profile import HeadSpec, Profile
 from peagle_bench.core.suite import Prompt, Sampling, Suite, prompts_digest
-from peagle_bench.errors import ConfigError, TargetUnavailable, VllmNotFound
+from peagle_bench.errors import ConfigError, TargetUnavailable, VllmNotFound, first_error
 from peagle_bench.profiles import choose, profile_named
 from peagle_bench.resources import data_root
 from peagle_bench.suites.catalog import load_prompts, select, suite_named
 from peagle_bench.targets import embedded, vllm
 
 Say = Callable[[str], None]
+MOST = 100_000
+"""Largest K or C that is taken for meant."""
 # A cell's id takes a head's digest, not where it lies.
 _ANY_HEAD = HeadSpec(model="head")
-_SECRET = re.compile(r"\w*(TOKEN|SECRET|PASSWORD|API_KEY)\w*=\S", re.I)
+# What the command line calls an option, beside RunConfig's own names.
+_OPTION_NAMES = {
+    "suite": "suites",
+    "server_flag": "server_flags",
+    "request_timeout": "request_timeout_s",
+    "idle_timeout": "idle_timeout_s",
+    "ready_timeout": "ready_timeout_s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,16 @@ def read_config(path: Path) -> dict[str, Any]:
     """A --config file as options. Raises ConfigError naming the key that is wrong."""
     try:
         held = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    if held is None:
+        held = {}
     if not isinstance(held, dict):
         raise ConfigError(f"{path} is not a mapping of options")
-    options = {str(k).replace("-", "_"): v for k, v in held.items()}
+    options = {}
+    for key, value in held.items():
+        name = str(key).replace("-", "_")
+        options[_OPTION_NAMES.get(name, name)] = value
     unknown = options.keys() - RunConfig.model_fields.keys()
     if unknown:
         raise ConfigError(
@@ -79,6 +93,27 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{', '.join(RunConfig.model_fields)}"
         )
     return options
+
+
+def server_flags(words: Any) -> dict[str, Any]:
+    """`name=value`, `name` or `no-name` as a server's flags; a mapping is taken as it is.
+
+    Raises ConfigError for anything else.
+    """
+    if isinstance(words, Mapping):
+        return dict(words)
+    if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) for w in words):
+        raise ConfigError(f"server flags are name=value words or a mapping, not {words!r}")
+    flags: dict[str, bool | str] = {}
+    for word in words:
+        name, equals, value = word.strip().removeprefix("--").partition("=")
+        if not name or "\0" in word:
+            raise ConfigError(f"{word!r} is no server flag: write name=value, name or no-name")
+        if equals:
+            flags[name] = value
+        else:
+            flags[name.removeprefix("no-")] = not name.startswith("no-")
+    return flags
 
 
 def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
@@ -105,10 +140,12 @@ def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
     }
     filled |= given
     filled["profile"] = name if name.endswith((".yaml", ".yml")) else profile.name
-    filled["methods"] = _unique([method_named(m).name for m in filled["methods"]])
-    filled["suites"] = _unique([suite_named(s).name for s in filled["suites"]])
+    filled["methods"] = _unique([method_named(m).name for m in _words("methods", filled)])
+    filled["suites"] = _unique([suite_named(s).name for s in _words("suites", filled)])
+    if "server_flags" in filled:
+        filled["server_flags"] = server_flags(filled["server_flags"])
     for field in ("depths", "concurrency"):
-        values = _unique(filled[field])
+        values = _whole_numbers(field, filled)
         if any(v < 1 for v in values):
             raise ConfigError(f"--{field} must be at least 1, not {min(values)}")
         filled[field] = tuple(sorted(values))
@@ -117,17 +154,59 @@ def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
     try:
         config = RunConfig.model_validate(filled)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(p) for p in first["loc"])
-        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from error
+        raise ConfigError(first_error(error)) from error
     if any(METHODS[m].speculates for m in config.methods) and not config.depths:
         raise ConfigError("--depths is empty: a method that speculates needs at least one K")
-    if config.server_command and _SECRET.search(config.server_command):
-        raise ConfigError(
-            "--server-command holds a secret, and commands are written to the run folder: pass "
-            "it through the environment instead (for a container: `-e HF_TOKEN` without a value)"
-        )
+    _refuse_secrets(config, profile)
+    if config.server_command is not None:
+        try:
+            words = shlex.split(config.server_command)
+        except ValueError as error:
+            raise ConfigError(f"--server-command cannot be split: {error}") from error
+        if not words:
+            raise ConfigError("--server-command is empty")
     return config, profile, why
+
+
+def _refuse_secrets(config: RunConfig, profile: Profile) -> None:
+    """Raises ConfigError where a secret would be written to the run folder."""
+    places = {
+        "--server-command": secrets.secret_in_command(config.server_command or ""),
+        "--server-flag": secrets.secret_in_names(config.server_flags),
+        "the profile's flags": secrets.secret_in_names(profile.flags),
+        "the profile's env": secrets.secret_in_names(profile.env),
+    }
+    for place, what in places.items():
+        if what is not None:
+            raise ConfigError(
+                f"{place} holds what looks like a secret ({what}), and it would be written to the "
+                "run folder: export it before the run instead (servers inherit the environment; a "
+                "container takes it with `-e HF_TOKEN`, without a value)"
+            )
+
+
+def _words(field: str, filled: Mapping[str, Any]) -> list[str]:
+    """A list of names, or one name; raises ConfigError."""
+    value = filled[field]
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        raise ConfigError(f"{field}: a list of names is wanted, not {value!r}")
+    words = [v.strip() for v in value if v.strip()]
+    if not words:
+        raise ConfigError(f"{field}: the list is empty")
+    return words
+
+
+def _whole_numbers(field: str, filled: Mapping[str, Any]) -> tuple[int, ...]:
+    """A list of whole numbers, or one; raises ConfigError."""
+    value = filled[field]
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+        raise ConfigError(f"{field}: a list of whole numbers is wanted, not {value!r}")
+    if any(v > MOST for v in values):
+        raise ConfigError(f"--{field} above {MOST} makes no sense (got {max(values)})")
+    return _unique(values)
 
 
 def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False) -> Prepared:
@@ -144,6 +223,9 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
                 f"of {name}: raise --limit (0 takes all) or lower --concurrency"
             )
     notes: list[str] = []
+    machine = provenance.machine()
+    if machine["load_average_1min"] >= (machine["cores"] or 1):
+        notes.append("this machine is busy with something else: times will be longer and noisier")
     install = None
     calibrated = profile.target.kind == "calibration"
     if not calibrated and config.server_command is None:
@@ -235,7 +317,6 @@ def _layout(
                     "max_tokens": max_tokens,
                     "concurrency": concurrency,
                     "warmup": config.warmup,
-                    "timeouts": [config.request_timeout_s, config.idle_timeout_s],
                 }
                 cells.append(
                     Cell(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from peagle_bench.core.names import resolve
 from peagle_bench.core.profile import Profile
-from peagle_bench.errors import ConfigError
+from peagle_bench.errors import ConfigError, first_error
 from peagle_bench.resources import data_root
 
 EMBEDDED = "smollm2-135m"
@@ -33,8 +33,10 @@ def read_profile(path: Path) -> Profile:
     """Raises ConfigError naming the field that is wrong."""
     try:
         return Profile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{path} is no profile: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path} is no profile: {first_error(error)}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def choose(gpus: Sequence[dict[str, Any]]) -> tuple[Profile, str]:

@@ -12,6 +12,7 @@ from peagle_bench.analysis.validity import Terms
 from peagle_bench.core.plan import Plan
 from peagle_bench.core.record import CellData
 from peagle_bench.core.result import CellResult, Comparison
+from peagle_bench.errors import StoredRunError
 from peagle_bench.output.charts import write_charts
 from peagle_bench.output.export import cells_csv
 from peagle_bench.output.markdown import report_md
@@ -27,26 +28,48 @@ class Reported:
     results: list[CellResult]
     comparisons: list[Comparison]
     failures: dict[str, str]
-    """Error by group label."""
+    """Why there are no numbers, by server group or cell."""
+
+    @property
+    def sound(self) -> bool:
+        """Every row has numbers that may be quoted, or is an agreed estimate."""
+        return all(r.standing in ("VALID", "ESTIMATE") for r in self.rows)
 
 
 def analyse(folder: RunFolder) -> Reported:
-    """Every metric, verdict and speedup from the stored records. Raises StoredRunError."""
+    """Every metric, verdict and speedup from the stored records.
+
+    A cell that cannot be read is named in `failures` and left out. Raises StoredRunError for a
+    folder that is no run.
+    """
     plan, manifest = folder.plan(), folder.manifest()
     facts = manifest["provenance"]
     data: dict[str, CellData] = {}
-    results = []
+    results: list[CellResult] = []
+    failures: dict[str, str] = {}
+    failed: set[str] = set()
+    for group in plan.groups:
+        why = folder.read_failure(group)
+        if why is not None:
+            failed.add(group.slug)
+            failures[f"{group.label} (repeat {group.repeat})"] = why
     for cell in plan.cells:
         if not folder.has_cell(cell):
             continue
-        data[cell.cell_id] = folder.read_data(cell)
         terms = Terms(
             served_name=facts["served_name"],
             trained_depth=facts["trained_depths"].get(cell.group.method),
             estimate=facts["estimate"],
         )
-        results.append(summarise(cell, data[cell.cell_id], terms, folder.read_facts(cell)))
-    servers = {g.slug: folder.read_server(g).get("facts") or {} for g in plan.groups}
+        try:
+            read, told = folder.read_data(cell), folder.read_facts(cell)
+        except StoredRunError as error:
+            failures[cell.label] = f"{error} (--resume measures it again)"
+            failed.add(cell.group.slug)
+            continue
+        data[cell.cell_id] = read
+        results.append(summarise(cell, read, terms, told))
+    servers = {g.slug: _facts(folder.read_server(g)) for g in plan.groups}
     results = checked_together(results, servers)
     comparisons = [
         c
@@ -55,21 +78,21 @@ def analyse(folder: RunFolder) -> Reported:
         for c in speedups(results, data, versus, seed=plan.config.seed)
         if not (versus == "eagle3" and c.method == "baseline")
     ]
-    failures = {}
-    for group in plan.groups:
-        why = folder.read_failure(group)
-        if why is not None:
-            failures[f"{group.label} (repeat {group.repeat})"] = why
-    return Reported(plan, build_rows(plan, results, comparisons), results, comparisons, failures)
+    rows = build_rows(plan, results, comparisons, failed)
+    return Reported(plan, rows, results, comparisons, failures)
 
 
-def write_report(folder: RunFolder) -> Reported:
-    """cells.csv, charts/ and report.md, from the stored records. Raises StoredRunError."""
-    reported = analyse(folder)
+def _facts(row: dict[str, Any]) -> dict[str, Any]:
+    facts = row.get("facts")
+    return facts if isinstance(facts, dict) else {}
+
+
+def write_report(folder: RunFolder, reported: Reported) -> None:
+    """cells.csv, charts/ and report.md. Raises FolderUnusable where they cannot be written."""
     manifest = folder.manifest()
     plan = reported.plan
-    fingerprint = _fingerprint(manifest)
-    charts = write_charts(reported.rows, folder.path / "charts", fingerprint)
+    with folder.charts() as where:
+        charts = write_charts(reported.rows, where, _fingerprint(manifest))
     servers = {g.slug: row for g in plan.groups if (row := folder.read_server(g))}
     text = report_md(
         plan=plan,
@@ -82,7 +105,6 @@ def write_report(folder: RunFolder) -> Reported:
     )
     folder.write_text("report.md", text)
     folder.write_text("cells.csv", cells_csv(reported.results))
-    return reported
 
 
 def _fingerprint(manifest: dict[str, Any]) -> str:
@@ -91,6 +113,7 @@ def _fingerprint(manifest: dict[str, Any]) -> str:
     gpus = sorted({g["name"] for g in facts["machine"]["gpus"]})
     where = ", ".join(gpus) or facts["machine"]["cpu"]
     return (
-        f"{manifest['plan']['config']['profile']} · {where} · vLLM {facts['software']['vllm']} · "
+        f"{manifest['plan']['config']['profile']} · {where} · "
+        f"vLLM {facts['software']['vllm'] or 'not told'} · "
         f"plan {manifest['plan_digest'][:8]} · {facts['started'][:10]}"
     )

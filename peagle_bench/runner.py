@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.record import CellData, CounterSnapshot
 from peagle_bench.core.result import CellResult
 from peagle_bench.core.suite import Prompt, prompts_digest
-from peagle_bench.errors import ServerDied, ServerError
+from peagle_bench.errors import CellFailed, ConfigError, ServerDied, ServerError
 from peagle_bench.load import counters
 from peagle_bench.load.client import Dialect, LoadRequest, chat_body
 from peagle_bench.load.driver import Driven, Limits, Progress, ProgressSink, drive
@@ -81,7 +82,10 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
     folder.clear_aside()
     model = _target(prepared, listener)
     plan = prepared.plan
-    kept = {c.cell_id for c in plan.cells if folder.has_cell(c)}
+    kept = {c.cell_id for c in plan.cells if folder.is_whole(c)}
+    for cell in plan.cells:
+        if folder.has_cell(cell) and cell.cell_id not in kept:
+            listener.note(f"{cell.label}: its records cannot be read; measuring it again")
     if kept:
         listener.note(f"{len(kept)} of {len(plan.cells)} cells are whole already and kept")
     measured, number = len(kept), 0
@@ -105,18 +109,38 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
             row["facts"] = {} if prepared.calibrated else vllm.server_facts(spec.base_url)
             folder.write_server(group, row)
             listener.server_ready(group, server.ready_s or 0.0)
+            lost: list[str] = []
             for cell in cells:
                 number += 1
                 listener.cell_starting(cell, len(kept) + number, len(plan.cells))
-                result = _measure(prepared, cell, server, row, folder, listener.progress)
+                try:
+                    result = _measure(prepared, cell, server, row, folder, listener.progress)
+                except CellFailed as error:
+                    lost.append(str(error))
+                    folder.write_failure(group, "\n".join(lost))
+                    listener.failed(cell.label, str(error))
+                    continue
                 measured += 1
                 listener.cell_done(result)
         except ServerError as error:
             folder.write_failure(group, str(error))
             listener.failed(group.label, str(error))
         finally:
-            server.stop()
+            with _uninterrupted():
+                server.stop()
     return Outcome(measured=measured, failed=len(plan.cells) - measured)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not leave a server behind: signals wait while one is stopped."""
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _target(prepared: Prepared, listener: Listener) -> str:
@@ -191,7 +215,7 @@ def _measure(
         server.check_alive()  # a server that died takes the cell with it
     if not any(r.ok for r in driven.records):
         first = driven.records[0].error
-        raise ServerError(f"{cell.label}: every request failed; the first: {first}")
+        raise CellFailed(f"{cell.label}: every request failed; the first: {first}")
     after = _settled(metrics_url, before, len(load))
     data = CellData(
         records=driven.records,
@@ -267,6 +291,37 @@ def _settled(url: str, before: CounterSnapshot | None, finished: int) -> Counter
             return now
         last = now
         time.sleep(0.1)
+
+
+def begin(prepared: Prepared, folder: RunFolder) -> None:
+    """Write the manifest before anything starts; a run that goes on keeps its provenance.
+
+    Raises ConfigError when the run began on another machine or another vLLM: its cells and the
+    new ones could not be compared.
+    """
+    facts = manifest_facts(prepared)
+    if folder.has_manifest:
+        first = folder.manifest()["provenance"]
+        for what, then, now in (
+            ("cpu", first["machine"].get("cpu"), facts["machine"]["cpu"]),
+            ("cores", first["machine"].get("cores"), facts["machine"]["cores"]),
+            ("GPUs", first["machine"].get("gpus"), facts["machine"]["gpus"]),
+            ("vLLM", first["software"].get("vllm"), facts["software"]["vllm"]),
+        ):
+            if then != now:
+                raise ConfigError(
+                    f"{folder.path} was begun with {what} {then}, here it is {now}: cells of both "
+                    "cannot stand in one table. Start a new run with another --out"
+                )
+        session = {
+            "started": facts["started"],
+            "argv": facts["argv"],
+            "commit": facts["software"]["commit"],
+        }
+        kept = ("started", "argv", "machine", "software")
+        facts |= {name: first[name] for name in kept}
+        facts["sessions"] = [*first.get("sessions", []), session]
+    folder.write_manifest(prepared.plan, facts)
 
 
 def manifest_facts(prepared: Prepared) -> dict[str, Any]:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import shutil
 from collections.abc import Iterable, Iterator
@@ -34,9 +35,15 @@ from peagle_bench.core.record import (
     SpecMetrics,
 )
 from peagle_bench.core.result import CellResult
-from peagle_bench.errors import FolderUnusable, StoredRunError
+from peagle_bench.errors import FolderUnusable, NoSuchRun, RunLocked, StoredRunError
+from peagle_bench.secrets import masked
 
 _ASIDE = ".aside-"
+# What a report cannot do without.
+_PROVENANCE = {
+    "machine", "software", "started", "argv", "suites", "trained_depths", "served_name",
+    "estimate", "profile_chosen",
+}  # fmt: skip
 
 
 class RunFolder:
@@ -59,7 +66,26 @@ class RunFolder:
 
     @property
     def has_manifest(self) -> bool:
-        return (self.path / "manifest.json").is_file()
+        with _usable(self.path):
+            return (self.path / "manifest.json").is_file()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is there, or an empty folder."""
+        with _usable(self.path):
+            return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder alone: raises RunLocked while another process does."""
+        with _usable(self.path):
+            lock = (self.path / ".lock").open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunLocked(f"another peagle-bench is writing to {self.path}") from error
+            yield
 
     def write_manifest(self, plan: Plan, provenance: dict[str, Any]) -> None:
         with _usable(self.path):
@@ -77,10 +103,15 @@ class RunFolder:
         """Raises StoredRunError for a folder that is no run, or of another schema."""
         try:
             held: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
-        except FileNotFoundError as error:
-            raise StoredRunError(f"{self.path} is no run: it has no manifest.json") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NoSuchRun(f"{self.path} is no run: it has no manifest.json") from error
         except (OSError, ValueError) as error:
             raise StoredRunError(f"{self.path}/manifest.json cannot be read: {error}") from error
+        if not isinstance(held, dict) or not isinstance(held.get("provenance"), dict):
+            raise StoredRunError(f"{self.path}/manifest.json is not a run's")
+        missing = _PROVENANCE - held["provenance"].keys()
+        if held.get("schema") == HARNESS_SCHEMA and missing:
+            raise StoredRunError(f"{self.path}/manifest.json lacks {', '.join(sorted(missing))}")
         if held.get("schema") != HARNESS_SCHEMA:
             raise StoredRunError(
                 f"{self.path} has schema {held.get('schema')}, this version reads {HARNESS_SCHEMA}"
@@ -93,6 +124,16 @@ class RunFolder:
             return Plan.model_validate(self.manifest()["plan"])
         except (KeyError, ValidationError) as error:
             raise StoredRunError(f"{self.path}/manifest.json holds no plan: {error}") from error
+
+    @contextmanager
+    def charts(self) -> Iterator[Path]:
+        """The folder for charts, emptied of earlier ones. Raises FolderUnusable."""
+        folder = self.path / "charts"
+        with _usable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for stale in [*folder.glob("*.svg"), *folder.glob("*.png")]:
+                stale.unlink()
+            yield folder
 
     def write_text(self, name: str, text: str) -> None:
         """A file of the report, replaced as a whole."""
@@ -108,8 +149,19 @@ class RunFolder:
         for leftover in (self.path / "cells").glob(f"{_ASIDE}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
+    def is_whole(self, cell: Cell) -> bool:
+        """The cell is there by its id, and its records can be read."""
+        if not self.has_cell(cell):
+            return False
+        try:
+            self.read_data(cell)
+            self.read_facts(cell)
+        except StoredRunError:
+            return False
+        return True
+
     def has_cell(self, cell: Cell) -> bool:
-        """The cell is whole and is this very cell, by its id."""
+        """The cell's summary is there and is this very cell's, by its id."""
         try:
             held = json.loads((self.path / "cells" / cell.slug / "summary.json").read_text())
             return bool(held["cell"]["cell_id"] == cell.cell_id)
@@ -154,15 +206,18 @@ class RunFolder:
         folder = self.path / "cells" / cell.slug
         try:
             held = json.loads((folder / "counters.json").read_text())
+            records = _read_records(folder)
+            if any(r.ok and not r.chunk_ns for r in records):
+                raise ValueError("chunks.parquet lacks a request's rows")
             return CellData(
-                records=_read_records(folder),
+                records=records,
                 delta=CounterDelta.model_validate(held["delta"]),
                 client=ClientStats.model_validate(held["client"]),
-                concurrency=held["concurrency"],
+                concurrency=int(held["concurrency"]),
                 depth=held["depth"],
                 warmup_requests=held["warmup_requests"],
             )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoredRunError(f"{folder} cannot be read: {error}") from error
 
     def read_facts(self, cell: Cell) -> dict[str, Any]:
@@ -192,10 +247,11 @@ class RunFolder:
 
     def write_failure(self, group: ServerGroup, text: str) -> None:
         with _usable(self.path):
-            _write_json(self.server_dir(group) / "failure.json", {"error": text})
+            _write_json(self.server_dir(group) / "failure.json", {"error": masked(text)})
 
     def clear_failure(self, group: ServerGroup) -> None:
-        (self.path / "servers" / group.slug / "failure.json").unlink(missing_ok=True)
+        with _usable(self.path):
+            (self.path / "servers" / group.slug / "failure.json").unlink(missing_ok=True)
 
     def read_failure(self, group: ServerGroup) -> str | None:
         """Why the group could not be served; None when it could."""

@@ -152,7 +152,7 @@ def test_all_options_can_stand_in_one_file(cli: Cli) -> None:
     )
     done = cli("run", "--config", "c.yaml", "--limit", "6", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "1 server starts, 1 cells, 6 requests" in done.stdout
+    assert "1 server start, 1 cell, 6 requests" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,16 @@ def test_all_options_can_stand_in_one_file(cli: Cli) -> None:
         (("run", "--config", "none.yaml"), 2, "cannot read none.yaml"),
         (("run", "-p", "smollm2-135m", "--vllm-python", "/no/python"), 3, "cannot run"),
         (("run", "-p", "calibration", "-m", "medusa"), 2, "has no head for Medusa"),
-        (("report", "none"), 3, "has no manifest.json"),
+        (("report", "none"), 2, "has no manifest.json"),
+        (("run", "-p", "calibration", "--seed", "-1"), 2, "--seed"),
+        (("run", "-p", "calibration", "--temperature", "inf"), 2, "--temperature"),
+        (("run", "-p", "smollm2-135m", "--server-command", ""), 2, "--server-command is empty"),
+        (("run", "-p", "smollm2-135m", "--server-command", "'open"), 2, "cannot be split"),
+        (("run", "-p", "smollm2-135m", "--vllm-python", "/bin/echo"), 3, "does not run Python"),
+        (("run", "-p", "calibration", "--server-flag", "=x"), 2, "is no server flag"),
+        (("run", "-p", "calibration", "--server-flag", "api-key=sk-x"), 2, "like a secret"),
+        (("run", "--resume", "--out", "none"), 2, "has no manifest.json"),
+        (("run", "-p", "calibration", "--out", "x" * 300), 3, "cannot write"),
         (("run", "-p", "calibration", "--resume"), 2, "no run of this plan"),
         (("run", "-p", "calibration", "--out", "/proc/x"), 3, "cannot write /proc/x"),
     ],
@@ -206,7 +215,7 @@ def test_a_server_that_fails_takes_only_its_own_cells(cli: Cli) -> None:
 
 def test_failed_requests_make_the_cell_invalid_and_leave_it_out_of_charts(cli: Cli) -> None:
     done = cli(*ONE, "--limit", "40", "--max-tokens", "4", "--server-flag", "fail-share=0.3")
-    assert done.returncode == 0
+    assert done.returncode == 1
     (row,) = cells(cli.cwd / "r")
     assert row["standing"] == "INVALID"
     assert float(row["failed_requests"]) > 0
@@ -283,3 +292,221 @@ def test_help_shows_examples_and_exit_codes(cli: Cli) -> None:
 def test_lists_name_what_ships(cli: Cli) -> None:
     assert "humaneval" in cli("suites").stdout
     assert "smollm2-135m" in cli("profiles").stdout
+
+
+def test_an_invalid_run_is_never_called_done_and_its_report_says_why(cli: Cli) -> None:
+    words = [w if w != "baseline" else "baseline,peagle" for w in ONE]
+    done = cli(*words, "--limit", "30", "-k", "3", "--server-flag", "fail-share=0.4")
+    assert done.returncode == 1
+    assert "INVALID" in done.stdout
+    assert "requests failed" in done.stdout
+    report = (cli.cwd / "r" / "report.md").read_text()
+    assert "No speedup stands: see the verdicts below." in report
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("depths: [[1]]", "whole numbers"),
+        ("depths: [true]", "whole numbers"),
+        ("concurrency: ['a']", "whole numbers"),
+        ("depths: [99999999999999999999]", "makes no sense"),
+        ("methods: [1]", "a list of names is wanted"),
+        ("methods: {baseline: 1}", "a list of names is wanted"),
+        ("suites: []", "the list is empty"),
+        ("limit: many", "limit"),
+        ("server_flags: 3", "name=value words or a mapping"),
+        ("request_timeout: .inf", "request_timeout_s"),
+        ("- a\n- b", "is not a mapping"),
+        ("a: [", "cannot read"),
+        ("\udcff", "cannot read"),
+    ],
+)
+def test_whatever_stands_in_a_config_file_is_one_clear_error(
+    cli: Cli, text: str, error: str
+) -> None:
+    (cli.cwd / "c.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    done = cli("run", "-p", "calibration", "--config", "c.yaml", "--dry-run")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_config_file_takes_the_command_lines_names_and_single_values(cli: Cli) -> None:
+    (cli.cwd / "c.yaml").write_text(
+        "profile: calibration\nsuite: humaneval\nmethods: peagle\ndepths: 2\nconcurrency: 2\n"
+        "limit: 4\nrequest-timeout: 9\nserver-flag: [step-ms=2]\nwarmup: 0\n"
+    )
+    done = cli("run", "--config", "c.yaml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "1 server start, 1 cell, 4 requests" in done.stdout
+    (cli.cwd / "c.yaml").write_text("")
+    assert cli("run", "-p", "calibration", "--config", "c.yaml", "--dry-run").returncode == 0
+
+
+def test_a_second_ctrl_c_while_a_server_is_stopped_leaves_none_behind(
+    cli: Cli, tmp_path: Path
+) -> None:
+    stub = tmp_path / "stub.sh"
+    stub.write_text("#!/bin/sh\ntrap '' TERM INT\nwhile :; do sleep 0.2; done\n")
+    stub.chmod(0o755)
+    running = cli.start(
+        "run", "-p", "gpt-oss-20b", "-m", "baseline", "-c", "1", "--limit", "2",
+        "--server-command", str(stub), "--out", "r",
+    )  # fmt: skip
+    wait_for(cli.cwd / "r" / "servers", "*/server.log", 1)
+    time.sleep(1)
+    for _ in range(3):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    for process in psutil.process_iter(["cmdline", "status"]):
+        if process.info["status"] != psutil.STATUS_ZOMBIE:
+            assert str(stub) not in " ".join(process.info["cmdline"] or [])
+
+
+def test_under_nohup_a_hang_up_is_ignored(cli: Cli) -> None:
+    import subprocess
+    import sys
+
+    running = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "peagle_bench", *ONE],
+        cwd=cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_for(cli.cwd / "r" / "servers", "*/server.log", 1)
+    running.send_signal(signal.SIGHUP)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+
+
+def test_resume_with_an_option_goes_on_with_the_same_plan(cli: Cli) -> None:
+    assert cli(*ONE).returncode == 0
+    done = cli("run", "--out", "r", "--resume", "--ready-timeout", "30", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "calibration server" in done.stdout
+    assert "1 of 1 cells are whole already" in done.stdout
+
+
+def test_a_cell_that_cannot_be_read_is_named_and_measured_again_by_resume(cli: Cli) -> None:
+    words = [w if w != "1" else "1,2" for w in ONE]
+    assert cli(*words).returncode == 0
+    broken = next((cli.cwd / "r" / "cells").glob("*-c1-*"))
+    (broken / "requests.parquet").write_bytes(b"")
+    report = cli("report", "r")
+    assert report.returncode == 1
+    assert "cannot be read" in report.stdout
+    assert [r["concurrency"] for r in cells(cli.cwd / "r")] == ["2"]
+    again = cli("run", "--out", "r", "--resume")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "1 of 2 cells are whole already" in again.stdout
+    assert {r["concurrency"] for r in cells(cli.cwd / "r")} == {"1", "2"}
+
+
+def test_a_run_that_goes_on_keeps_where_its_first_numbers_come_from(cli: Cli) -> None:
+    import shutil
+
+    words = [w if w != "1" else "1,2" for w in ONE]
+    assert cli(*words).returncode == 0
+    path = cli.cwd / "r" / "manifest.json"
+    first = json.loads(path.read_text())["provenance"]
+    shutil.rmtree(next((cli.cwd / "r" / "cells").glob("*-c2-*")))
+    assert cli("run", "--out", "r", "--resume").returncode == 0
+    second = json.loads(path.read_text())
+    for name in ("started", "argv", "machine"):
+        assert second["provenance"][name] == first[name]
+    assert len(second["provenance"]["sessions"]) == 1
+    second["provenance"]["machine"]["cpu"] = "another CPU"
+    path.write_text(json.dumps(second))
+    refused = cli("run", "--out", "r", "--resume")
+    assert refused.returncode == 2
+    assert "was begun with cpu another CPU" in refused.stderr
+
+
+def test_two_runs_never_write_to_one_folder(cli: Cli) -> None:
+    running = cli.start(*SMALL)
+    wait_for(cli.cwd / "r" / "servers", "*/server.log", 1)
+    second = cli("run", "--out", "r", "--resume")
+    assert second.returncode == 2
+    assert "another peagle-bench is writing to r" in second.stderr
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+
+
+def test_a_server_that_hangs_is_given_up_after_a_few_requests(cli: Cli) -> None:
+    began = time.monotonic()
+    done = cli(*ONE, "--limit", "100", "--warmup", "0", "--request-timeout", "0.5",
+               "--server-flag", "prefill-ms=60000")  # fmt: skip
+    assert done.returncode == 3
+    assert "every request failed; the first: no response within 0.5 s" in done.stdout
+    assert time.monotonic() - began < 45
+
+
+def test_files_that_are_no_run_are_never_overwritten(cli: Cli) -> None:
+    (cli.cwd / "r").mkdir()
+    (cli.cwd / "r" / "report.md").write_text("mine")
+    done = cli(*ONE)
+    assert done.returncode == 2
+    assert "holds files that are no run" in done.stderr
+    assert (cli.cwd / "r" / "report.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("manifest.json", "[]", 3),
+        ("manifest.json", "3", 3),
+        ("manifest.json", "{", 3),
+        ("manifest.json", '{"schema": 1, "provenance": {}, "plan": {}}', 3),
+        ("counters.json", "[]", 3),
+        ("counters.json", '{"delta": {}, "client": {}, "concurrency": null}', 3),
+        ("summary.json", "{", 3),
+        ("command.json", '{"facts": [1]}', 0),
+    ],
+)
+def test_a_damaged_folder_is_one_clear_error(
+    whole_run: tuple[Path, str], cli: Cli, name: str, content: str, code: int
+) -> None:
+    import shutil
+
+    copy = cli.cwd / "copy"
+    shutil.copytree(whole_run[0], copy)
+    for path in copy.rglob(name):
+        path.write_text(content)
+    done = cli("report", "copy")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "a fault of peagle-bench" not in done.stderr
+
+
+def test_a_report_that_cannot_be_written_still_prints_its_table(
+    whole_run: tuple[Path, str], cli: Cli
+) -> None:
+    import shutil
+
+    copy = cli.cwd / "copy"
+    shutil.copytree(whole_run[0], copy)
+    shutil.rmtree(copy / "charts")
+    (copy / "charts").write_text("in the way")
+    done = cli("report", "copy")
+    assert done.returncode == 3
+    assert "P-EAGLE" in done.stdout
+    assert "cannot write copy/charts" in done.stderr
+
+
+def test_what_was_not_measured_yet_is_pending_and_not_failed(cli: Cli) -> None:
+    running = cli.start(*FOUR)
+    wait_for(cli.cwd / "r" / "cells", "[!.]*", 1)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert "peagle-bench run --out r --resume" in out
+    report = cli("report", "r")
+    assert report.returncode == 1
+    assert "PENDING" in report.stdout
+    assert "FAILED" not in report.stdout
+
+
+def test_a_closed_or_ascii_output_is_no_traceback(whole_run: tuple[Path, str], cli: Cli) -> None:
+    done = cli("report", str(whole_run[0]), env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "P-EAGLE" in done.stdout

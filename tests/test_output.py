@@ -44,3 +44,25 @@ def test_a_speedup_is_printed_with_its_interval() -> None:
     assert words.speedup(comparison("VALID")) == "1.32x [1.20, 1.44]"
     assert words.speedup(comparison("VALID"), interval=False) == "1.32x"
     assert words.speedup(None) == "—"
+
+
+def test_a_narrow_terminal_loses_columns_but_never_the_method_or_the_verdict() -> None:
+    import io
+
+    from rich.console import Console
+
+    from peagle_bench.analysis.table import Row
+    from peagle_bench.output.console import result_table
+
+    row = Row(
+        suite="s", concurrency=1, method="peagle", depth=7, repeats=1, output_tok_per_s=12.3,
+        versus_baseline=comparison("VALID"), acceptance_length=2.5, tpot_s=0.07,
+        standing="ESTIMATE",
+    )  # fmt: skip
+    for width in (60, 80, 100, 140):
+        out = io.StringIO()
+        Console(file=out, width=width).print(result_table([row], width))
+        assert "P-EAGLE" in out.getvalue()
+        assert "ESTIMATE" in out.getvalue()
+        assert "1.32x" in out.getvalue()
+        assert "…" not in out.getvalue()

@@ -40,7 +40,7 @@ def test_limit_0_means_every_prompt() -> None:
         ({"concurrency": (-2,)}, "--concurrency must be at least 1"),
         ({"depths": ()}, "--depths is empty"),
         ({"repeats": 0}, "repeats: .*greater than or equal to 1"),
-        ({"server_command": "docker run -e HF_TOKEN=hf_x img"}, "holds a secret"),
+        ({"server_command": "docker run -e HF_TOKEN=hf_x img"}, "looks like a secret"),
     ],
 )
 def test_options_that_make_no_plan_are_refused(options: dict[str, object], text: str) -> None:

@@ -10,7 +10,7 @@ from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.validity import Terms
 from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.record import CounterSnapshot
-from peagle_bench.errors import FolderUnusable, StoredRunError
+from peagle_bench.errors import FolderUnusable, NoSuchRun, StoredRunError
 from peagle_bench.store import RunFolder
 from tests.conftest import cell_data, record, spec
 
@@ -83,12 +83,12 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
-    with pytest.raises(StoredRunError, match="has no manifest.json"):
+    with pytest.raises(NoSuchRun, match="has no manifest.json"):
         RunFolder(tmp_path).manifest()
 
 
 def test_a_run_of_another_schema_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"schema": 99}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"schema": 99, "provenance": {}}))
     with pytest.raises(StoredRunError, match="schema 99"):
         RunFolder(tmp_path).manifest()
 

@@ -29,7 +29,7 @@ SHARED_FACTS = (
     "use_v2_model_runner",
     "runner",
 )
-_ORDER: tuple[Standing, ...] = ("VALID", "ESTIMATE", "INVALID", "FAILED")
+_ORDER: tuple[Standing, ...] = ("VALID", "ESTIMATE", "INVALID", "FAILED", "PENDING")
 
 Key = tuple[str, int, str, int | None]
 """suite, concurrency, method, depth: what repeats have in common"""

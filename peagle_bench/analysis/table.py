@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -48,9 +48,16 @@ class Row(BaseModel):
 
 
 def build_rows(
-    plan: Plan, results: Sequence[CellResult], comparisons: Sequence[Comparison]
+    plan: Plan,
+    results: Sequence[CellResult],
+    comparisons: Sequence[Comparison],
+    failed: Container[str] = (),
 ) -> list[Row]:
-    """Every row of the plan in its order; a row without numbers is FAILED."""
+    """Every row of the plan in its order.
+
+    failed: slugs of server groups that could not be served; a row without numbers is FAILED when
+    one of its groups is among them, else PENDING.
+    """
     by_key: dict[Key, list[CellResult]] = defaultdict(list)
     for r in results:
         by_key[_key(r.cell)].append(r)
@@ -59,7 +66,9 @@ def build_rows(
     for key in dict.fromkeys(_key(c) for c in plan.cells):
         suite, concurrency, method, depth = key
         found = by_key.get(key, [])
-        standing: Standing = "VALID" if found else "FAILED"
+        slugs = {c.group.slug for c in plan.cells if _key(c) == key}
+        lost = any(slug in failed for slug in slugs)
+        standing: Standing = "VALID" if found else "FAILED" if lost else "PENDING"
         for r in found:
             standing = worse(standing, r.verdict.standing)
         rows.append(
@@ -83,7 +92,7 @@ def best_rows(rows: Sequence[Row]) -> Mapping[tuple[str, int, str], Row]:
     """By suite, concurrency and method: the K with the highest OTPS among rows that stand."""
     best: dict[tuple[str, int, str], Row] = {}
     for row in rows:
-        if row.output_tok_per_s is None or row.standing in ("INVALID", "FAILED"):
+        if row.output_tok_per_s is None or row.standing not in ("VALID", "ESTIMATE"):
             continue
         key = (row.suite, row.concurrency, row.method)
         held = best.get(key)

@@ -29,16 +29,16 @@ class RunConfig(BaseModel):
     limit: int | None = Field(default=None, ge=1)
     """Prompts per suite, a seeded sample; None: all."""
     max_tokens: int | None = Field(default=None, ge=1)
-    temperature: float | None = Field(default=None, ge=0.0)
-    seed: int = 0
+    temperature: float | None = Field(default=None, ge=0.0, le=100.0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     repeats: int = Field(default=1, ge=1)
     """Each repeat starts every server afresh; methods take turns within a repeat."""
     warmup: int = Field(default=2, ge=0)
     """Requests per cell, at the cell's concurrency, that do not count."""
     keep_text: bool = False
-    request_timeout_s: float = Field(default=600.0, gt=0)
-    idle_timeout_s: float = Field(default=120.0, gt=0)
-    ready_timeout_s: float = Field(default=900.0, gt=0)
+    request_timeout_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    idle_timeout_s: float = Field(default=120.0, gt=0, allow_inf_nan=False)
+    ready_timeout_s: float = Field(default=900.0, gt=0, allow_inf_nan=False)
     vllm_python: str | None = None
     """Interpreter that has vLLM; None: the one running peagle-bench."""
     server_command: str | None = None
@@ -92,7 +92,8 @@ class Cell(BaseModel):
 
     @property
     def label(self) -> str:
-        return f"{self.group.label} · {self.suite} · C={self.concurrency}"
+        repeat = f" · repeat {self.group.repeat}" if self.group.repeat > 1 else ""
+        return f"{self.group.label} · {self.suite} · C={self.concurrency}{repeat}"
 
 
 class Plan(BaseModel):

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 
 from peagle_bench.core.plan import Cell
 
-Standing = Literal["VALID", "INVALID", "ESTIMATE", "FAILED"]
-"""FAILED: the cell has no numbers (its server did not serve)."""
+Standing = Literal["VALID", "INVALID", "ESTIMATE", "FAILED", "PENDING"]
+"""FAILED: no numbers, its server did not serve. PENDING: not measured yet."""
 
 
 class Finding(BaseModel):

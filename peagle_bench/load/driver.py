@@ -35,6 +35,9 @@ class Limits:
 
     first_byte_s: float = 600.0
     idle_s: float = 120.0
+    give_up_after: int = 3
+    """Failures in a row, times C, after which the rest is not sent: a server that hangs would
+    otherwise cost a time-out for every request. Answers with an HTTP error do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Driven:
 class _Drive:
     """The state that the C places share."""
 
-    def __init__(self, endpoint: Endpoint, requests: list[LoadRequest]) -> None:
+    def __init__(self, endpoint: Endpoint, requests: list[LoadRequest], most_failures: int) -> None:
         self.endpoint = endpoint
         self.payloads = [endpoint.post(CHAT_PATH, r.body) for r in requests]
         self.queue: Iterator[int] = iter(range(len(requests)))
@@ -71,6 +74,7 @@ class _Drive:
         """(scheduled ns, exchange) by request"""
         self.open: set[Connection] = set()
         self.in_flight = self.peak = self.finished = self.failed = 0
+        self.most_failures, self.failed_in_a_row = most_failures, 0
         self.turnarounds_ns: list[int] = []
         self.ended: list[Exchange] = []
         """Exchanges that ended since the last progress report; kept only for one."""
@@ -90,6 +94,10 @@ class _Drive:
         freed_ns: int | None = None
         for index in self.queue:
             scheduled_ns = time.monotonic_ns()
+            if self.failed_in_a_row >= self.most_failures:
+                why = f"not sent: {self.failed_in_a_row} requests in a row had failed"
+                self.done[index] = (scheduled_ns, Exchange(scheduled_ns, scheduled_ns, error=why))
+                continue
             if freed_ns is not None:
                 self.turnarounds_ns.append(scheduled_ns - freed_ns)
             self.in_flight += 1
@@ -102,6 +110,7 @@ class _Drive:
             self.done[index] = (scheduled_ns, exchange)
             self.finished += 1
             self.failed += exchange.error is not None
+            self.failed_in_a_row = 0 if exchange.error is None else self.failed_in_a_row + 1
             if self.reporting:
                 self.ended.append(exchange)
         self.drop(connection)
@@ -170,7 +179,7 @@ async def drive(
     Raises OSError or TimeoutError only when the first connections cannot be opened; after that a
     failure is a record.
     """
-    state = _Drive(endpoint, requests)
+    state = _Drive(endpoint, requests, limits.give_up_after * max(2, concurrency))
     places = min(concurrency, len(requests))
     connections = await asyncio.gather(*(state.connect() for _ in range(places)))
     helpers = [asyncio.create_task(state.watch(limits))]

@@ -64,7 +64,8 @@ def otps_by_concurrency(rows: Sequence[Row], suite: str) -> Any:
                         f"K={row.depth}",
                         (row.concurrency, row.output_tok_per_s),
                         textcoords="offset points",
-                        xytext=(4, 5),
+                        xytext=(0, 7),
+                        ha="center",
                         fontsize=7,
                     )
         axes.set_xscale("log", base=2)
@@ -83,7 +84,7 @@ def otps_by_concurrency(rows: Sequence[Row], suite: str) -> Any:
 
 
 def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
-    """Acceptance length over K at the lowest C, a line per method, with the ceiling K + 1."""
+    """Acceptance length over K at the lowest C, a line per method, from 1: no draft accepted."""
     shown = [r for r in _standing(rows, suite) if r.acceptance_length is not None]
     if not shown:
         return None
@@ -102,7 +103,8 @@ def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
     axes.set_xticks(depths, [str(k) for k in depths])
     axes.set_xlabel("K (tokens drafted per step)")
     axes.set_ylabel("acceptance length (tokens per step)")
-    axes.set_ylim(bottom=1)
+    longest = max(r.acceptance_length or 1.0 for r in shown)
+    axes.set_ylim(1, 1 + 1.12 * (longest - 1) if longest > 1 else 2)
     axes.legend(frameon=False)
     axes.set_title(f"{suite}: acceptance length, concurrency {lowest} (1 = no draft accepted)")
     _finish(figure, rows, suite)
@@ -123,9 +125,6 @@ def write_charts(rows: Sequence[Row], folder: Path, fingerprint: str) -> list[Pa
     matplotlib.rcParams["svg.hashsalt"] = "peagle-bench"
     import matplotlib.pyplot as plt
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in [*folder.glob("*.svg"), *folder.glob("*.png")]:
-        stale.unlink()
     written = []
     for suite in dict.fromkeys(r.suite for r in rows):
         for name, chart in CHARTS.items():
@@ -192,6 +191,9 @@ def _style(method: str) -> dict[str, Any]:
     return {
         "color": _COLOURS.get(method, "#999999"),
         "marker": _MARKERS.get(method, "x"),
+        # A method hidden under an equal one still shows its larger, open marker.
+        "markersize": 9 if method == "eagle3" else 6,
+        "markerfacecolor": "none" if method == "eagle3" else None,
         "linestyle": "--" if method == "baseline" else "-",
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,7 +20,13 @@ from peagle_bench.output import words
 from peagle_bench.output.findings import grouped_findings
 from peagle_bench.planning import Prepared, estimated_run_s, estimated_s
 
-_COLOURS = {"VALID": "green", "ESTIMATE": "yellow", "INVALID": "red", "FAILED": "red"}
+_COLOURS = {
+    "VALID": "green",
+    "ESTIMATE": "yellow",
+    "INVALID": "red",
+    "FAILED": "red",
+    "PENDING": "dim",
+}
 
 
 class RunView:
@@ -138,10 +144,12 @@ def print_start(console: Console, prepared: Prepared) -> None:
         )
     for note in prepared.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    plan = prepared.plan
+    requests = sum(c.num_prompts + config.warmup for c in plan.cells)
     console.print(
-        f"{len(prepared.plan.groups)} server starts, {len(prepared.plan.cells)} cells, "
-        f"{sum(c.num_prompts + config.warmup for c in prepared.plan.cells)} requests, about "
-        f"{words.seconds(estimated_run_s(prepared.plan, profile))}",
+        f"{words.counted(len(plan.groups), 'server start')}, "
+        f"{words.counted(len(plan.cells), 'cell')}, {words.counted(requests, 'request')}, "
+        f"about {words.seconds(estimated_run_s(plan, profile))}",
         highlight=False,
     )
 
@@ -166,9 +174,12 @@ def print_plan(console: Console, prepared: Prepared) -> None:
     console.print(table)
 
 
-def findings_list(results: Sequence[CellResult]) -> Text:
-    """What a reader of the table must know: each distinct finding, and the cells it is of."""
+def findings_list(results: Sequence[CellResult], failures: Mapping[str, str]) -> Text:
+    """What a reader of the table must know: what failed and why, then each kind of finding."""
     text = Text()
+    for label, why in failures.items():
+        text.append("FAILED   ", style=_COLOURS["FAILED"])
+        text.append(f"{label}: {why.splitlines()[0]}\n")
     for line in grouped_findings(results):
         text.append(f"{line.standing:<8} ", style=_COLOURS.get(line.standing, "dim"))
         text.append(f"{line.where}: {line.text}\n")
@@ -178,27 +189,33 @@ def findings_list(results: Sequence[CellResult]) -> Text:
 def result_table(rows: Sequence[Row], width: int = 140) -> Group:
     """method x K x C for each suite; intervals where `width` columns have room for them."""
     interval = width >= 105
+    names = ["K", "OTPS", "vs baseline", "vs EAGLE-3", "AL", "TTFT ms", "TPOT ms"]
+    if width < 90:  # narrow terminals keep what the question was about
+        names = ["K", "OTPS", "vs baseline", "AL", "TPOT ms"] if width >= 74 else names[:3]
     tables = []
     for suite in dict.fromkeys(r.suite for r in rows):
         table = Table(title=suite, title_justify="left")
-        table.add_column("C", justify="right")
-        table.add_column("method")
-        for name in ("K", "OTPS", "vs baseline", "vs EAGLE-3", "AL", "TTFT ms", "TPOT ms"):
+        table.add_column("C", justify="right", no_wrap=True)
+        table.add_column("method", no_wrap=True)
+        for name in names:
             table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("verdict")
+        table.add_column("verdict", no_wrap=True)
         shown = [r for r in rows if r.suite == suite]
         for concurrency in dict.fromkeys(r.concurrency for r in shown):
             for row in (r for r in shown if r.concurrency == concurrency):
+                values = {
+                    "K": words.depth(row.depth),
+                    "OTPS": words.rate(row.output_tok_per_s),
+                    "vs baseline": words.speedup(row.versus_baseline, interval),
+                    "vs EAGLE-3": words.speedup(row.versus_eagle3, interval),
+                    "AL": words.length(row.acceptance_length),
+                    "TTFT ms": words.milliseconds(row.ttft_s),
+                    "TPOT ms": words.milliseconds(row.tpot_s),
+                }
                 table.add_row(
                     str(concurrency),
                     words.method_title(row),
-                    words.depth(row.depth),
-                    words.rate(row.output_tok_per_s),
-                    words.speedup(row.versus_baseline, interval),
-                    words.speedup(row.versus_eagle3, interval),
-                    words.length(row.acceptance_length),
-                    words.milliseconds(row.ttft_s),
-                    words.milliseconds(row.tpot_s),
+                    *(values[name] for name in names),
                     Text(row.standing, style=_COLOURS[row.standing]),
                 )
             table.add_section()

@@ -54,20 +54,20 @@ def _headlines(rows: Sequence[Row]) -> list[str]:
     for suite, concurrency in dict.fromkeys((r.suite, r.concurrency) for r in rows):
         parts = []
         for row in best.values():
-            if (row.suite, row.concurrency) == (suite, concurrency) and row.versus_baseline:
+            if (row.suite, row.concurrency) == (suite, concurrency) and words.stands(row):
                 parts.append(
                     f"{words.method_title(row)} K={row.depth} serves "
                     f"{words.rate(row.output_tok_per_s)} tok/s, "
                     f"{words.speedup(row.versus_baseline)} the baseline"
                     + (
                         f" and {words.speedup(row.versus_eagle3)} EAGLE-3 at the same K"
-                        if row.versus_eagle3
+                        if words.speedup(row.versus_eagle3) != words.NONE
                         else ""
                     )
                 )
         if parts:
             lines.append(f"- **{suite}, C={concurrency}:** {'; '.join(parts)}.")
-    return lines or ["No method has numbers beside the baseline's."]
+    return lines or ["No speedup stands: see the verdicts below."]
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
@@ -152,7 +152,8 @@ def _how(
         "",
         f"- started {facts['started']}; profile {config.profile}: {facts['profile_chosen']}",
         f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
-        f"GPUs: {gpus}; load average before the run {machine['load_average_1min']:.2f}",
+        f"GPUs: {gpus}; load average before the run {machine['load_average_1min']:.2f}"
+        + (" (**busy**: times are longer and noisier)" if words.busy(machine) else ""),
         f"- vLLM {software['vllm'] or 'not told'}; peagle-bench {software['peagle_bench']} "
         f"({(software['commit'] or 'no commit')[:13]}); Python {software['python']}",
         f"- {config.repeats} repeat(s) on fresh servers, {config.warmup} warm-up request(s) per "
@@ -179,6 +180,8 @@ def _how(
         start = row.get("start_s")
         shown = words.NONE if start is None else f"{start:.0f}"
         lines.append(f"| {slug} | {shown} | `{row.get('command', '')}` |")
+    for session in facts.get("sessions", []):
+        lines.append(f"Went on {session['started']} (commit {(session['commit'] or 'none')[:13]}).")
     lines += ["", "Again:", "", "```sh", " ".join(_quoted(facts["argv"])), "```"]
     return lines
 

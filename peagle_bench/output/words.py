@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.result import Comparison
@@ -38,6 +41,21 @@ def speedup(comparison: Comparison | None, interval: bool = True) -> str:
     if interval and comparison.low is not None and comparison.high is not None:
         text += f" [{comparison.low:.2f}, {comparison.high:.2f}]"
     return text
+
+
+def stands(row: Row) -> bool:
+    """There is a speedup over the baseline that may be quoted."""
+    return speedup(row.versus_baseline) != NONE
+
+
+def busy(machine: Mapping[str, Any]) -> bool:
+    """Something else ran on the machine when the run began (as provenance tells it)."""
+    return bool(machine["load_average_1min"] >= (machine["cores"] or 1))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def depth(value: int | None) -> str:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from peagle_bench.core.names import resolve
 from peagle_bench.core.suite import Prompt, Suite
-from peagle_bench.errors import ConfigError
+from peagle_bench.errors import ConfigError, first_error
 from peagle_bench.resources import data_root
 
 
@@ -29,8 +29,10 @@ def read_suite(path: Path) -> Suite:
     """A suite's YAML file. Raises ConfigError naming the field that is wrong."""
     try:
         return Suite.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{path} is no suite: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path} is no suite: {first_error(error)}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def load_prompts(suite: Suite) -> list[Prompt]:

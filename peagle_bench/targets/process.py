@@ -64,8 +64,8 @@ class Server:
     def start(self) -> None:
         """Start the process; its output goes to the log. Raises ServerDied when it cannot be."""
         self._started = time.monotonic()
-        with self.log_path.open("ab") as log:
-            try:
+        try:
+            with self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
                     self.spec.command,
                     env={**os.environ, **self.spec.env},
@@ -75,8 +75,8 @@ class Server:
                     start_new_session=True,
                     preexec_fn=_die_with_parent if _LIBC else None,
                 )
-            except OSError as error:
-                raise ServerDied(f"cannot start {self.spec.command[0]}: {error}") from error
+        except (OSError, ValueError) as error:
+            raise ServerDied(f"cannot start {self.spec.command[0]}: {error}") from error
         self._entry = _list_server(self._process.pid, self.spec.port, self.log_path)
 
     def wait_ready(self, timeout_s: float, waiting: Callable[[float], None] | None = None) -> None:
@@ -264,7 +264,9 @@ def _list_server(pid: int, port: int, log_path: Path) -> Path | None:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        entry.write_text(json.dumps(row))
+        aside = entry.with_suffix(".aside")
+        aside.write_text(json.dumps(row))
+        aside.replace(entry)
     except OSError:
         return None
     return entry

@@ -70,7 +70,12 @@ def find_vllm(python: str) -> VllmInstall:
         ) from error
     if out.returncode != 0:
         raise VllmNotFound(f"{python} does not run Python: {out.stderr.strip()[-200:]}. {how}")
-    found = json.loads(out.stdout)
+    try:
+        found = json.loads(out.stdout)
+    except ValueError as error:
+        raise VllmNotFound(
+            f"{python} does not run Python: it printed {out.stdout[:80]!r}. {how}"
+        ) from error
     if found is None:
         raise VllmNotFound(f"no vLLM is installed for {python}. {how}")
     return VllmInstall(python, *found)

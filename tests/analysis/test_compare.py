@@ -122,7 +122,9 @@ def test_the_best_depth_is_chosen_among_rows_that_stand() -> None:
     plan = Plan(config=config, groups=tuple(c.group for c in cells), cells=cells)
     slow, fast = made(cells[0], 10)[0], made(cells[1], 5)[0]
     bad = fast.verdict.model_copy(update={"standing": "INVALID"})
-    rows = build_rows(plan, [slow, fast.model_copy(update={"verdict": bad})], [])
+    found = [slow, fast.model_copy(update={"verdict": bad})]
+    assert build_rows(plan, found, [])[2].standing == "PENDING"
+    rows = build_rows(plan, found, [], {cells[2].group.slug})
     assert [r.standing for r in rows] == ["VALID", "INVALID", "FAILED"]
     assert best_rows(rows)[("s", 1, "peagle")].depth == 3
     assert rows[2].output_tok_per_s is None
