@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -108,10 +109,11 @@ def _convert(folder: Path, say: Say) -> None:
             f"converting the target needs {_NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, "
             f"{free / 1e9:.1f} GB are free: free some, or set PEAGLE_BENCH_CACHE"
         )
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported
     say("importing transformers to convert the embedded target (once, about a minute)")
     try:
         import torch
-        import transformers
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise TargetUnavailable(
@@ -119,9 +121,6 @@ def _convert(folder: Path, say: Say) -> None:
         ) from error
     aside = Path(tempfile.mkdtemp(prefix=".smollm2-135m-", dir=folder.parent))
     try:
-        transformers_log: Any = transformers.utils.logging
-        if not sys.stderr.isatty():
-            transformers_log.disable_progress_bar()
         say(f"dequantising {source.name} to float32")
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         model: Any = AutoModelForCausalLM.from_pretrained(
