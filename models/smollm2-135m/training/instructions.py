@@ -145,8 +145,8 @@ BROKEN = (
     ("def area(r):\n    return 2 * 3.14159 * r", "computes the wrong thing"),
     ("x = input()\nprint(x + 1)", "raises a TypeError"),
     (
-        "def find(xs, y):\n    for i, x in enumerate(xs):\n        if x == y:\n            return i\n"
-        "        else:\n            return -1",
+        "def find(xs, y):\n    for i, x in enumerate(xs):\n        if x == y:\n"
+        "            return i\n        else:\n            return -1",
         "misses most elements",
     ),
 )
