@@ -265,7 +265,8 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
                 "head was trained with"
             )
     version = install.version if install else None
-    plan = _layout(config, profile, suites, prompts, weights, version)
+    openmp = vllm.intel_openmp(install.python) if install else None
+    plan = _layout(config, profile, suites, prompts, weights, version, openmp)
     return Prepared(plan, profile, why, suites, prompts, install, heads, weights, tuple(notes))
 
 
@@ -296,7 +297,10 @@ def _layout(
     prompts: Mapping[str, tuple[Prompt, ...]],
     weights: Mapping[str, Any],
     version: str | None,
+    openmp: Path | None,
 ) -> Plan:
+    # A cell's id says which OpenMP served it, not where that lies.
+    env = vllm.group_env(profile, Path(openmp.name) if openmp else None)
     groups = server_groups(config)
     cells = []
     for group in groups:
@@ -311,7 +315,7 @@ def _layout(
                     "vllm": version,
                     "command": config.server_command,
                     "flags": vllm.group_flags(profile, group, config, version, _ANY_HEAD),
-                    "env": vllm.group_env(profile),
+                    "env": env,
                     "prompts": prompts_digest(prompts[name]),
                     "sampling": sampling_of(suite, config).model_dump(mode="json"),
                     "max_tokens": max_tokens,

@@ -126,3 +126,23 @@ def test_the_trained_depth_is_read_from_the_heads_config(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text('{"peagle_trained_depth": 8}')
     assert vllm.head_depth(tmp_path) == 8
     assert vllm.head_depth(tmp_path / "none") is None
+
+
+def test_intels_openmp_is_loaded_first_where_the_environment_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    assert vllm.intel_openmp(str(python)) is None
+    library = tmp_path / "lib" / "libiomp5.so"
+    library.parent.mkdir()
+    library.touch()
+    assert vllm.intel_openmp(str(python)) == library
+    cpu, gpu = profile_named("smollm2-135m"), profile_named("gpt-oss-20b")
+    assert vllm.group_env(cpu, library)["LD_PRELOAD"] == str(library)
+    assert "LD_PRELOAD" not in vllm.group_env(gpu, library)
+    monkeypatch.setenv("LD_PRELOAD", "mine.so")
+    assert "LD_PRELOAD" not in vllm.group_env(cpu, library)
