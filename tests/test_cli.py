@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.conftest import Cli
+from tests.conftest import Cli, Invoked
 
 SMALL = ("run", "-p", "calibration", "-k", "3,7", "-c", "1,4", "--limit", "8", "--max-tokens", "32",
          "--warmup", "1", "--out", "r")  # fmt: skip
@@ -26,13 +27,15 @@ def cells(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def servers_left() -> list[psutil.Process]:
-    """Calibration servers of this test run that still live."""
+def servers_left(where: Path) -> list[psutil.Process]:
+    """Calibration servers started in this folder that still live; other tests run beside."""
     mark = "peagle_bench.targets.calibration"
     return [
         p
-        for p in psutil.process_iter(["cmdline", "status"])
-        if mark in (p.info["cmdline"] or []) and p.info["status"] != psutil.STATUS_ZOMBIE
+        for p in psutil.process_iter(["cmdline", "status", "cwd"])
+        if mark in (p.info["cmdline"] or [])
+        and p.info["status"] != psutil.STATUS_ZOMBIE
+        and p.info["cwd"] == str(where)
     ]
 
 
@@ -183,12 +186,12 @@ def test_all_options_can_stand_in_one_file(cli: Cli) -> None:
     ],
 )
 def test_bad_input_is_one_clear_error_and_nothing_half_written(
-    cli: Cli, words: tuple[str, ...], code: int, text: str
+    invoke: Callable[..., Invoked], tmp_path: Path, words: tuple[str, ...], code: int, text: str
 ) -> None:
-    done = cli(*words)
+    done = invoke(*words)
     assert (done.returncode, text in done.stderr + done.stdout) == (code, True), done
     assert "Traceback" not in done.stderr
-    assert [p.name for p in cli.cwd.iterdir() if p.name not in ("cache",)] == []
+    assert [p.name for p in tmp_path.iterdir() if p.name not in ("cache",)] == []
 
 
 def test_a_run_folder_is_never_overwritten(cli: Cli) -> None:
@@ -210,7 +213,7 @@ def test_a_server_that_fails_takes_only_its_own_cells(cli: Cli) -> None:
     report = (cli.cwd / "r" / "report.md").read_text()
     assert "**FAILED** P-EAGLE K=3" in report
     assert "FAILED |" in report
-    assert servers_left() == []
+    assert servers_left(cli.cwd) == []
 
 
 def test_failed_requests_make_the_cell_invalid_and_leave_it_out_of_charts(cli: Cli) -> None:
@@ -247,14 +250,14 @@ def test_whatever_ends_a_run_resume_keeps_whole_cells_and_no_server_is_left(
     running.communicate(timeout=60)
     if kind != signal.SIGKILL:
         assert running.returncode == 130
-        assert servers_left() == []
+        assert servers_left(cli.cwd) == []
     whole = {p.name: (p / "summary.json").stat().st_mtime_ns
              for p in (cli.cwd / "r" / "cells").glob("[!.]*")}  # fmt: skip
     assert len(whole) < 4
     again = cli("run", "--out", "r", "--resume")  # the run's own options
     assert again.returncode == 0, again.stdout + again.stderr
     assert "cells are whole already and kept" in again.stdout
-    assert servers_left() == []
+    assert servers_left(cli.cwd) == []
     now = {p.name: (p / "summary.json").stat().st_mtime_ns
            for p in (cli.cwd / "r" / "cells").iterdir()}  # fmt: skip
     assert len(now) == 4
@@ -323,10 +326,10 @@ def test_an_invalid_run_is_never_called_done_and_its_report_says_why(cli: Cli) -
     ],
 )
 def test_whatever_stands_in_a_config_file_is_one_clear_error(
-    cli: Cli, text: str, error: str
+    invoke: Callable[..., Invoked], tmp_path: Path, text: str, error: str
 ) -> None:
-    (cli.cwd / "c.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    done = cli("run", "-p", "calibration", "--config", "c.yaml", "--dry-run")
+    (tmp_path / "c.yaml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    done = invoke("run", "-p", "calibration", "--config", "c.yaml", "--dry-run")
     assert done.returncode == 2, done.stdout + done.stderr
     assert error in done.stderr
     assert "Traceback" not in done.stderr
@@ -465,15 +468,20 @@ def test_files_that_are_no_run_are_never_overwritten(cli: Cli) -> None:
     ],
 )
 def test_a_damaged_folder_is_one_clear_error(
-    whole_run: tuple[Path, str], cli: Cli, name: str, content: str, code: int
+    whole_run: tuple[Path, str],
+    invoke: Callable[..., Invoked],
+    tmp_path: Path,
+    name: str,
+    content: str,
+    code: int,
 ) -> None:
     import shutil
 
-    copy = cli.cwd / "copy"
+    copy = tmp_path / "copy"
     shutil.copytree(whole_run[0], copy)
     for path in copy.rglob(name):
         path.write_text(content)
-    done = cli("report", "copy")
+    done = invoke("report", "copy")
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "a fault of peagle-bench" not in done.stderr
