@@ -31,7 +31,9 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _CAUSE = re.compile(r"\b\w*(Error|Exception|Interrupt)\b: \S|out of memory|Killed", re.I)
 _LOG_PREFIX = re.compile(r"^(\([^)]*\)\s*)?(ERROR \S+ \S+ \[[^\]]*\]\s*)?")
-_NOT_A_CAUSE = re.compile(r"Engine core initialization failed|See root cause|Traceback")
+_NOT_A_CAUSE = re.compile(
+    r"Engine core initialization failed|See root cause|Traceback|\b(WARNING|INFO|DEBUG) \d"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,13 @@ def log_cause(path: Path) -> str | None:
         text = path.read_text("utf-8", "replace")
     except OSError:
         return None
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
         if _CAUSE.search(line) and not _NOT_A_CAUSE.search(line):
-            return _LOG_PREFIX.sub("", line)[:400].strip()
+            cause = _LOG_PREFIX.sub("", line).strip()
+            if "validation error" in cause:  # pydantic says what is wrong on the lines below
+                cause = " ".join([cause, *(rest.strip() for rest in lines[at + 1 : at + 3])])
+            return cause[:400]
     return None
 
 

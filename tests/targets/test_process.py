@@ -136,6 +136,13 @@ def test_a_command_that_does_not_exist_is_a_server_error(log: Path) -> None:
             "RuntimeError: Engine core initialization failed. See root cause above.\n",
             "ValueError: bad head",
         ),
+        (
+            "(APIServer pid=1) WARNING 12-01 00:04:41 [u.py:255] like `OSError: [Errno 24] Too`\n"
+            "pydantic_core.ValidationError: 1 validation error for SpeculativeConfig\n"
+            "  Value error, hidden size 320 does not fit 576\n",
+            "pydantic_core.ValidationError: 1 validation error for SpeculativeConfig "
+            "Value error, hidden size 320 does not fit 576",
+        ),
         ("nothing wrong\n", None),
     ],
 )
