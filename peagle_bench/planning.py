@@ -223,8 +223,7 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
                 f"of {name}: raise --limit (0 takes all) or lower --concurrency"
             )
     notes: list[str] = []
-    machine = provenance.machine()
-    if machine["load_average_1min"] >= (machine["cores"] or 1):
+    if provenance.machine()["busy"]:
         notes.append("this machine is busy with something else: times will be longer and noisier")
     install = None
     calibrated = profile.target.kind == "calibration"

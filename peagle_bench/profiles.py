@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from peagle_bench.core.names import resolve
 from peagle_bench.core.profile import Profile
-from peagle_bench.errors import ConfigError, first_error
 from peagle_bench.resources import data_root
+from peagle_bench.yamlfile import read_model
 
 EMBEDDED = "smollm2-135m"
 
@@ -31,12 +28,7 @@ def profile_named(name: str) -> Profile:
 
 def read_profile(path: Path) -> Profile:
     """Raises ConfigError naming the field that is wrong."""
-    try:
-        return Profile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise ConfigError(f"{path} is no profile: {first_error(error)}") from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+    return read_model(path, Profile, "profile")
 
 
 def choose(gpus: Sequence[dict[str, Any]]) -> tuple[Profile, str]:

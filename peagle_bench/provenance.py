@@ -41,13 +41,15 @@ def gpus() -> tuple[dict[str, Any], ...]:
 
 def machine() -> dict[str, Any]:
     """CPU, memory, GPUs and how busy the machine was."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     return {
         "platform": platform.platform(),
         "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
+        "cores": cores,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": list(gpus()),
-        "load_average_1min": os.getloadavg()[0],
+        "load_average_1min": load,
+        "busy": load >= cores,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
@@ -137,4 +137,3 @@ class CellData:
     depth: int | None
     """K; None for the baseline."""
     warmup_requests: int = 0
-    extras: dict[str, str] = field(default_factory=dict)

@@ -153,7 +153,7 @@ def _how(
         f"- started {facts['started']}; profile {config.profile}: {facts['profile_chosen']}",
         f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
         f"GPUs: {gpus}; load average before the run {machine['load_average_1min']:.2f}"
-        + (" (**busy**: times are longer and noisier)" if words.busy(machine) else ""),
+        + (" (**busy**: times are longer and noisier)" if machine["busy"] else ""),
         f"- vLLM {software['vllm'] or 'not told'}; peagle-bench {software['peagle_bench']} "
         f"({(software['commit'] or 'no commit')[:13]}); Python {software['python']}",
         f"- {config.repeats} repeat(s) on fresh servers, {config.warmup} warm-up request(s) per "

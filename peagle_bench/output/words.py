@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.result import Comparison
@@ -46,11 +43,6 @@ def speedup(comparison: Comparison | None, interval: bool = True) -> str:
 def stands(row: Row) -> bool:
     """There is a speedup over the baseline that may be quoted."""
     return speedup(row.versus_baseline) != NONE
-
-
-def busy(machine: Mapping[str, Any]) -> bool:
-    """Something else ran on the machine when the run began (as provenance tells it)."""
-    return bool(machine["load_average_1min"] >= (machine["cores"] or 1))
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,13 +6,10 @@ import importlib
 import random
 from pathlib import Path
 
-import yaml
-from pydantic import ValidationError
-
 from peagle_bench.core.names import resolve
 from peagle_bench.core.suite import Prompt, Suite
-from peagle_bench.errors import ConfigError, first_error
 from peagle_bench.resources import data_root
+from peagle_bench.yamlfile import read_model
 
 
 def suite_names() -> list[str]:
@@ -27,12 +24,7 @@ def suite_named(name: str) -> Suite:
 
 def read_suite(path: Path) -> Suite:
     """A suite's YAML file. Raises ConfigError naming the field that is wrong."""
-    try:
-        return Suite.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise ConfigError(f"{path} is no suite: {first_error(error)}") from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+    return read_model(path, Suite, "suite")
 
 
 def load_prompts(suite: Suite) -> list[Prompt]:

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import random
 import signal
 import sys
@@ -160,8 +161,6 @@ class CalibrationServer:
         if truth.die_after is not None and counters.taken > truth.die_after:
             sys.stderr.write("RuntimeError: told to die\n")
             sys.stderr.flush()
-            import os
-
             os._exit(17)
         seed = hashlib.sha256(json.dumps(body["messages"]).encode()).digest()
         draw = random.Random(seed)
