@@ -66,9 +66,10 @@ def run(
         typer.Option(
             "--suite",
             "-s",
-            help="Prompts to drive; may be given several times (`suites` lists them).  "
+            help="Prompts to drive: a name (`suites list`), a file or folder of your own traffic, "
+            "a suite's YAML, or hub:owner/name,split=…,prompt=COLUMN; may be given several times.  "
             "[default: humaneval]",
-            metavar="NAME",
+            metavar="NAME|PATH",
         ),
     ] = None,
     methods: Annotated[
@@ -115,6 +116,45 @@ def run(
             min=0,
         ),
     ] = None,
+    category: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Only prompts of these categories.  [default: all]"),
+    ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only this tier of a speed-throughput suite: low_entropy, mixed or high_entropy.",
+        ),
+    ] = None,
+    oversample: Annotated[
+        bool | None,
+        typer.Option(
+            "--oversample", help="Repeat prompts where --limit is more than there are; stamped."
+        ),
+    ] = None,
+    allow_partial: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-partial",
+            help="Measure what is there of a suite whose other prompts are placeholders; stamped.",
+        ),
+    ] = None,
+    skip_long: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-long",
+            help="Leave out prompts that do not fit the served length with their output; stamped.",
+        ),
+    ] = None,
+    replay_turns: Annotated[
+        bool | None,
+        typer.Option(
+            "--replay-turns/--no-replay-turns",
+            help="Conversations: let the first cell (the baseline's) speak them and replay its "
+            "replies to every other, so that all see the same prompts.  [default: replay]",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -151,7 +191,11 @@ def run(
     ] = None,
     keep_text: Annotated[
         bool | None,
-        typer.Option("--keep-text", help="Keep outputs' text in the run folder."),
+        typer.Option(
+            "--keep-text",
+            help="Keep the text of prompts and outputs in the run folder; without it: ids and "
+            "digests.",
+        ),
     ] = None,
     request_timeout: Annotated[
         float | None,
@@ -227,6 +271,8 @@ def run(
       peagle-bench run
       peagle-bench run --suite humaneval --methods baseline,eagle3,peagle --depths 3,5,7
       peagle-bench run -m p-eagle,eagle-3 -k 7 -c 1,4,16 --limit 64 --repeats 3
+      peagle-bench run --suite speed-code --suite mt-bench --limit 64
+      peagle-bench run --suite capture/my-endpoint/AllTraffic --limit 200 --skip-long
       peagle-bench run --config nightly.yaml --out results/nightly --resume
       peagle-bench run --dry-run
     """
@@ -237,6 +283,12 @@ def run(
         "concurrency": _ints("--concurrency", concurrency),
         "profile": profile,
         "limit": limit,
+        "categories": _names(category),
+        "tier": tier,
+        "oversample": oversample,
+        "allow_partial": allow_partial,
+        "skip_long": skip_long,
+        "replay_turns": replay_turns,
         "max_tokens": max_tokens,
         "temperature": temperature,
         "seed": seed,
@@ -340,17 +392,119 @@ def methods() -> None:
     _guard(do)
 
 
-@app.command()
-def suites() -> None:
-    """List the suites: where their prompts come from and under which licence."""
+suites_app = typer.Typer(
+    help="Where prompts come from: list, show, prepare and check suites.", rich_markup_mode=None
+)
+app.add_typer(suites_app, name="suites", epilog=EXITS)
+
+_OfProfile = Annotated[
+    str,
+    typer.Option(
+        "--profile", "-p", help="Whose tokenizer and served length: a name, a YAML file, or auto."
+    ),
+]
+_Partial = Annotated[
+    bool, typer.Option("--allow-partial", help="Take what is there of an incomplete suite.")
+]
+
+
+@suites_app.callback(invoke_without_command=True)
+def _suites(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        _guard(_list_suites)
+
+
+@suites_app.command("list")
+def suites_list() -> None:
+    """List the suites: how many prompts, whether they are on this machine, and their licence."""
+    _guard(_list_suites)
+
+
+def _list_suites() -> int:
+    from peagle_bench.suite_commands import list_suites
+
+    list_suites(_console())
+    return 0
+
+
+@suites_app.command("show")
+def suites_show(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="As for run --suite.")],
+    profile: _OfProfile = "auto",
+    allow_partial: _Partial = False,
+) -> None:
+    """Print a suite's size, digest, lengths in tokens, sampling and licence.
+
+    \b
+    Examples:
+      peagle-bench suites show humaneval
+      peagle-bench suites show speed-code --profile gpt-oss-20b
+    """
 
     def do() -> int:
-        from peagle_bench.suites.catalog import suite_named, suite_names
+        from peagle_bench.suite_commands import show_suite
 
-        for name in suite_names():
-            found = suite_named(name)
-            typer.echo(f"{name:<16} {found.title} · {found.source} · {found.license}")
+        return show_suite(_console(), name, profile, allow_partial)
+
+    _guard(do)
+
+
+@suites_app.command("prepare")
+def suites_prepare(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A suite of `suites list`.")],
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Take a copy from this machine instead of the hub: a file, or the folder that "
+            "NVIDIA's preparation script wrote.",
+        ),
+    ] = None,
+) -> None:
+    """Fetch a suite once and keep it, so that runs need no hub; SPEED-Bench: fill what can be.
+
+    Honours HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE.
+
+    \b
+    Examples:
+      peagle-bench suites prepare gsm8k
+      peagle-bench suites prepare speed --from data/speed
+    """
+
+    def do() -> int:
+        from peagle_bench.suite_commands import prepare_suite
+
+        prepare_suite(_console(), name, path)
         return 0
+
+    _guard(do)
+
+
+@suites_app.command("check")
+def suites_check(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file or folder of traffic, or a suite's YAML.")
+    ],
+    profile: _OfProfile = "auto",
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Output cap to reckon with.", min=1)
+    ] = None,
+) -> None:
+    """Say what a file of your own would send: requests, what is skipped and why, what is too long.
+
+    Exits with 2 when nothing in it is a request, with 1 when some prompts do not fit.
+
+    \b
+    Examples:
+      peagle-bench suites check traffic.jsonl
+      peagle-bench suites check capture/my-endpoint/AllTraffic --profile gpt-oss-20b
+    """
+
+    def do() -> int:
+        from peagle_bench.suite_commands import check_file
+
+        return check_file(_console(), file, profile, max_tokens)
 
     _guard(do)
 
@@ -442,10 +596,10 @@ def _run_folder(prepared: Prepared, out: Path | None, resume: bool) -> RunFolder
         return RunFolder(out)
     results = Path("results")
     if not resume:
-        config = prepared.plan.config
+        config, suites = prepared.plan.config, prepared.plan.suites
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         profile = Path(config.profile).stem
-        return RunFolder(results / f"{stamp}-{profile}-{'+'.join(config.suites)}")
+        return RunFolder(results / f"{stamp}-{profile}-{'+'.join(suites)}"[:200])
     for manifest in sorted(results.glob("*/manifest.json"), reverse=True):
         folder = RunFolder(manifest.parent)
         try:

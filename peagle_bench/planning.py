@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from peagle_bench import provenance, secrets
@@ -24,12 +23,15 @@ from peagle_bench.core.plan import (
     server_groups,
 )
 from peagle_bench.core.profile import HeadSpec, Profile
-from peagle_bench.core.suite import Prompt, Sampling, Suite, prompts_digest
+from peagle_bench.core.suite import Sampling, Suite
 from peagle_bench.errors import ConfigError, TargetUnavailable, VllmNotFound, first_error
 from peagle_bench.profiles import choose, profile_named
 from peagle_bench.resources import data_root
-from peagle_bench.suites.catalog import load_prompts, select, suite_named
+from peagle_bench.selection import Selection, select
+from peagle_bench.suites.catalog import canonical, find_suite
 from peagle_bench.targets import embedded, vllm
+from peagle_bench.targets.tokenizer import TargetTokenizer
+from peagle_bench.yamlfile import read_mapping
 
 Say = Callable[[str], None]
 MOST = 100_000
@@ -39,6 +41,7 @@ _ANY_HEAD = HeadSpec(model="head")
 # What the command line calls an option, beside RunConfig's own names.
 _OPTION_NAMES = {
     "suite": "suites",
+    "category": "categories",
     "server_flag": "server_flags",
     "request_timeout": "request_timeout_s",
     "idle_timeout": "idle_timeout_s",
@@ -53,8 +56,9 @@ class Prepared:
     plan: Plan
     profile: Profile
     why_profile: str
-    suites: Mapping[str, Suite]
-    prompts: Mapping[str, tuple[Prompt, ...]]
+    selections: Mapping[str, Selection]
+    """By suite name: the prompts that are asked."""
+    tokenizer: TargetTokenizer
     install: vllm.VllmInstall | None
     """None for a container command, the calibration server, or (in a dry run) no vLLM."""
     heads: Mapping[str, HeadSpec]
@@ -74,16 +78,8 @@ class Prepared:
 
 def read_config(path: Path) -> dict[str, Any]:
     """A --config file as options. Raises ConfigError naming the key that is wrong."""
-    try:
-        held = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if held is None:
-        held = {}
-    if not isinstance(held, dict):
-        raise ConfigError(f"{path} is not a mapping of options")
     options = {}
-    for key, value in held.items():
+    for key, value in read_mapping(path).items():
         name = str(key).replace("-", "_")
         options[_OPTION_NAMES.get(name, name)] = value
     unknown = options.keys() - RunConfig.model_fields.keys()
@@ -141,7 +137,8 @@ def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
     filled |= given
     filled["profile"] = name if name.endswith((".yaml", ".yml")) else profile.name
     filled["methods"] = _unique([method_named(m).name for m in _words("methods", filled)])
-    filled["suites"] = _unique([suite_named(s).name for s in _words("suites", filled)])
+    filled["suites"] = _unique([canonical(s) for s in _words("suites", filled)])
+    filled["categories"] = _unique(_words("categories", filled)) if "categories" in filled else ()
     if "server_flags" in filled:
         filled["server_flags"] = server_flags(filled["server_flags"])
     for field in ("depths", "concurrency"):
@@ -189,7 +186,7 @@ def _words(field: str, filled: Mapping[str, Any]) -> list[str]:
     """A list of names, or one name; raises ConfigError."""
     value = filled[field]
     if isinstance(value, str):
-        value = value.split(",")
+        value = [value] if value.startswith("hub:") else value.split(",")
     if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
         raise ConfigError(f"{field}: a list of names is wanted, not {value!r}")
     words = [v.strip() for v in value if v.strip()]
@@ -214,15 +211,25 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
 
     dry: a missing vLLM becomes a note instead of VllmNotFound.
     """
-    suites = {name: suite_named(name) for name in config.suites}
-    prompts = {n: select(load_prompts(s), config.limit, config.seed) for n, s in suites.items()}
-    for name, chosen in prompts.items():
-        if len(chosen) < max(config.concurrency):
-            raise ConfigError(
-                f"C={max(config.concurrency)} can never be in flight with {len(chosen)} prompts "
-                f"of {name}: raise --limit (0 takes all) or lower --concurrency"
-            )
+    tokenizer = TargetTokenizer(profile, config.target_path)
+    selections: dict[str, Selection] = {}
     notes: list[str] = []
+    for reference in config.suites:
+        suite = find_suite(reference)
+        if suite.name in selections:
+            raise ConfigError(f"two suites are called {suite.name}: rename one file")
+        chosen = selections[suite.name] = select(suite, config, profile, tokenizer)
+        notes += chosen.notes
+        if len(chosen.prompts) < max(config.concurrency):
+            raise ConfigError(
+                f"C={max(config.concurrency)} can never be in flight with {len(chosen.prompts)} "
+                f"prompts of {suite.name}: raise --limit (0 takes all) or lower --concurrency"
+            )
+        if chosen.multi_turn and config.replay_turns:
+            notes.append(
+                f"{suite.name}: conversations are spoken once, by the first cell, and replayed to "
+                "every other, so that all see the same prompts (--no-replay-turns)"
+            )
     if provenance.machine()["busy"]:
         notes.append("this machine is busy with something else: times will be longer and noisier")
     install = None
@@ -265,8 +272,10 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
             )
     version = install.version if install else None
     openmp = vllm.intel_openmp(install.python) if install else None
-    plan = _layout(config, profile, suites, prompts, weights, version, openmp)
-    return Prepared(plan, profile, why, suites, prompts, install, heads, weights, tuple(notes))
+    plan = _layout(config, profile, selections, weights, version, openmp)
+    return Prepared(
+        plan, profile, why, selections, tokenizer, install, heads, weights, tuple(notes)
+    )
 
 
 def _target_identity(profile: Profile, config: RunConfig) -> Any:
@@ -292,8 +301,7 @@ def _head(spec: HeadSpec) -> tuple[HeadSpec, Any]:
 def _layout(
     config: RunConfig,
     profile: Profile,
-    suites: Mapping[str, Suite],
-    prompts: Mapping[str, tuple[Prompt, ...]],
+    selections: Mapping[str, Selection],
     weights: Mapping[str, Any],
     version: str | None,
     openmp: Path | None,
@@ -303,9 +311,9 @@ def _layout(
     groups = server_groups(config)
     cells = []
     for group in groups:
-        for name, suite in suites.items():
+        for name, chosen in selections.items():
             for concurrency in config.concurrency:
-                max_tokens = config.max_tokens or suite.max_tokens
+                max_tokens = config.max_tokens or chosen.suite.max_tokens
                 identity = {
                     "schema": HARNESS_SCHEMA,
                     "profile": profile.model_dump(mode="json", exclude={"estimates", "defaults"}),
@@ -315,8 +323,9 @@ def _layout(
                     "command": config.server_command,
                     "flags": vllm.group_flags(profile, group, config, version, _ANY_HEAD),
                     "env": env,
-                    "prompts": prompts_digest(prompts[name]),
-                    "sampling": sampling_of(suite, config).model_dump(mode="json"),
+                    "prompts": chosen.digest,
+                    "replay": config.replay_turns if chosen.multi_turn else None,
+                    "sampling": sampling_of(chosen.suite, config).model_dump(mode="json"),
                     "max_tokens": max_tokens,
                     "concurrency": concurrency,
                     "warmup": config.warmup,
@@ -327,7 +336,8 @@ def _layout(
                         group=group,
                         suite=name,
                         concurrency=concurrency,
-                        num_prompts=len(prompts[name]),
+                        num_prompts=len(chosen.prompts),
+                        num_requests=chosen.num_requests,
                         max_tokens=max_tokens,
                     )
                 )
@@ -348,7 +358,7 @@ def estimated_s(plan: Plan, profile: Profile, cell: Cell) -> float:
     One request at the profile's speed, C of them sharing the machine at C^0.7 of it; a dry run's
     guess, corrected by what is measured as the run goes on.
     """
-    tokens = cell.num_prompts * cell.max_tokens
+    tokens = cell.num_requests * cell.max_tokens
     return float(tokens / (profile.estimates.request_tok_per_s * cell.concurrency**0.7))
 
 

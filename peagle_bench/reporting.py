@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from peagle_bench.analysis.compare import checked_together, speedups
+from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import Row, build_rows
 from peagle_bench.analysis.validity import Terms
 from peagle_bench.core.plan import Plan
 from peagle_bench.core.record import CellData
-from peagle_bench.core.result import CellResult, Comparison
+from peagle_bench.core.result import CellResult, Comparison, Finding
 from peagle_bench.errors import StoredRunError
 from peagle_bench.output.charts import write_charts
 from peagle_bench.output.export import cells_csv
@@ -56,11 +56,6 @@ def analyse(folder: RunFolder) -> Reported:
     for cell in plan.cells:
         if not folder.has_cell(cell):
             continue
-        terms = Terms(
-            served_name=facts["served_name"],
-            trained_depth=facts["trained_depths"].get(cell.group.method),
-            estimate=facts["estimate"],
-        )
         try:
             read, told = folder.read_data(cell), folder.read_facts(cell)
         except StoredRunError as error:
@@ -68,9 +63,17 @@ def analyse(folder: RunFolder) -> Reported:
             failed.add(cell.group.slug)
             continue
         data[cell.cell_id] = read
+        terms = Terms(
+            served_name=facts["served_name"],
+            trained_depth=facts["trained_depths"].get(cell.group.method),
+            estimate=facts["estimate"],
+            stamps=_stamps(facts["suites"].get(cell.suite)),
+            rendering=told.get("rendering") if told.get("rendering_differs") else None,
+        )
         results.append(summarise(cell, read, terms, told))
     servers = {g.slug: _facts(folder.read_server(g)) for g in plan.groups}
     results = checked_together(results, servers)
+    results = prompts_agree(results, data, replayed=plan.config.replay_turns)
     comparisons = [
         c
         for versus in ("baseline", "eagle3")
@@ -80,6 +83,12 @@ def analyse(folder: RunFolder) -> Reported:
     ]
     rows = build_rows(plan, results, comparisons, failed)
     return Reported(plan, rows, results, comparisons, failures)
+
+
+def _stamps(told: Any) -> tuple[Finding, ...]:
+    """What the manifest says must be said of a suite."""
+    held = told.get("stamps", ()) if isinstance(told, dict) else ()
+    return tuple(Finding.model_validate(s) for s in held)
 
 
 def _facts(row: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +101,9 @@ def write_report(folder: RunFolder, reported: Reported) -> None:
     manifest = folder.manifest()
     plan = reported.plan
     with folder.charts() as where:
-        charts = write_charts(reported.rows, where, _fingerprint(manifest))
+        suites = manifest["provenance"]["suites"]
+        stamps = {n: [f.text for f in _stamps(told)] for n, told in suites.items()}
+        charts = write_charts(reported.rows, where, _fingerprint(manifest), stamps)
     servers = {g.slug: row for g in plan.groups if (row := folder.read_server(g))}
     text = report_md(
         plan=plan,

@@ -11,32 +11,37 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import httpx
 
-from peagle_bench import provenance
+from peagle_bench import conversations, provenance, rendering
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.validity import Terms
-from peagle_bench.core.plan import Cell, ServerGroup
-from peagle_bench.core.record import CellData, CounterSnapshot
+from peagle_bench.conversations import Conversations
+from peagle_bench.core.plan import Cell, Plan, ServerGroup
+from peagle_bench.core.record import CellData, CounterSnapshot, RequestRecord
 from peagle_bench.core.result import CellResult
-from peagle_bench.core.suite import Prompt, prompts_digest
+from peagle_bench.core.suite import Prompt
 from peagle_bench.errors import CellFailed, ConfigError, ServerDied, ServerError
 from peagle_bench.load import counters
-from peagle_bench.load.client import Dialect, LoadRequest, chat_body
+from peagle_bench.load.client import Asking, LoadRequest
 from peagle_bench.load.driver import Driven, Limits, Progress, ProgressSink, drive
 from peagle_bench.load.transport import Endpoint
 from peagle_bench.planning import Prepared, sampling_of
+from peagle_bench.rendering import Rendering
 from peagle_bench.store import RunFolder
 from peagle_bench.targets import calibration, embedded, vllm
 from peagle_bench.targets.process import Server, ServerSpec, end_orphans
 
 WARMUP_TOKENS = 32
 SETTLE_S = 3.0
+QUOTED = 16
+"""Characters of a prompt in a row that an error message must not carry into a private run."""
 
 
 class Listener(Protocol):
@@ -82,10 +87,12 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
     folder.clear_aside()
     model = _target(prepared, listener)
     plan = prepared.plan
+    replays = _replays(prepared, folder)
     kept = {c.cell_id for c in plan.cells if folder.is_whole(c)}
     for cell in plan.cells:
         if folder.has_cell(cell) and cell.cell_id not in kept:
             listener.note(f"{cell.label}: its records cannot be read; measuring it again")
+    kept -= _spoken_elsewhere(plan, kept, replays, folder, listener)
     if kept:
         listener.note(f"{len(kept)} of {len(plan.cells)} cells are whole already and kept")
     measured, number = len(kept), 0
@@ -109,12 +116,13 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
             row["facts"] = {} if prepared.calibrated else vllm.server_facts(spec.base_url)
             folder.write_server(group, row)
             listener.server_ready(group, server.ready_s or 0.0)
+            bench = _Bench(prepared, folder, listener, server, row, replays)
             lost: list[str] = []
             for cell in cells:
                 number += 1
                 listener.cell_starting(cell, len(kept) + number, len(plan.cells))
                 try:
-                    result = _measure(prepared, cell, server, row, folder, listener.progress)
+                    result = bench.measure(cell)
                 except CellFailed as error:
                     lost.append(str(error))
                     folder.write_failure(group, "\n".join(lost))
@@ -128,7 +136,44 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
         finally:
             with _uninterrupted():
                 server.stop()
+    if measured == len(plan.cells):
+        for held in replays.values():
+            held.forget()
     return Outcome(measured=measured, failed=len(plan.cells) - measured)
+
+
+def _replays(prepared: Prepared, folder: RunFolder) -> dict[str, Conversations]:
+    """Where the replies of each suite lie whose conversations are spoken once and replayed."""
+    config = prepared.plan.config
+    return {
+        name: Conversations(folder, name, private=not (chosen.suite.public or config.keep_text))
+        for name, chosen in prepared.selections.items()
+        if chosen.multi_turn and config.replay_turns
+    }
+
+
+def _spoken_elsewhere(
+    plan: Plan,
+    kept: set[str],
+    replays: Mapping[str, Conversations],
+    folder: RunFolder,
+    listener: Listener,
+) -> set[str]:
+    """Whole cells whose replies are gone: what is measured now could not be compared with them."""
+    lost: set[str] = set()
+    for name, held in replays.items():
+        now = held.read()
+        digest = None if now is None else conversations.digest_of(now)
+        cells = [c for c in plan.cells if c.suite == name]
+        whole = [c for c in cells if c.cell_id in kept]
+        other = [c for c in whole if folder.read_facts(c).get("replies_digest") != digest]
+        if other and len(whole) < len(cells):
+            listener.note(
+                f"{name}: the replies that {len(other)} cells were measured with are gone; "
+                "measuring them again"
+            )
+            lost |= {c.cell_id for c in other}
+    return lost
 
 
 @contextlib.contextmanager
@@ -164,92 +209,174 @@ def _server_spec(prepared: Prepared, group: ServerGroup, model: str) -> ServerSp
     )
 
 
-def _measure(
-    prepared: Prepared,
-    cell: Cell,
-    server: Server,
-    row: dict[str, Any],
-    folder: RunFolder,
-    progress: ProgressSink,
-) -> CellResult:
-    """Warm up, snapshot, drive, snapshot, judge, store. Raises ServerError for a cell without
-    numbers: it is not stored."""
-    config, suite = prepared.plan.config, prepared.suites[cell.suite]
-    prompts = prepared.prompts[cell.suite]
-    base_url = server.spec.base_url
-    metrics_url = f"{base_url}/metrics"
-    limits = Limits(config.request_timeout_s, config.idle_timeout_s)
+class _Bench:
+    """A ready server and its cells."""
 
-    def requests(chosen: Sequence[Prompt], max_tokens: int) -> list[LoadRequest]:
-        sampling = sampling_of(suite, config)
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: RunFolder,
+        listener: Listener,
+        server: Server,
+        row: dict[str, Any],
+        replays: Mapping[str, Conversations],
+    ) -> None:
+        self._prepared, self._folder, self._listener = prepared, folder, listener
+        self._server, self._row, self._replays = server, row, replays
+        self._renderings: dict[str, Rendering] = {}
+
+    def measure(self, cell: Cell) -> CellResult:
+        """Check, warm up, snapshot, drive, snapshot, judge, store.
+
+        Raises ServerError for a cell without numbers: it is not stored.
+        """
+        prepared, server = self._prepared, self._server
+        config = prepared.plan.config
+        chosen = prepared.selections[cell.suite]
+        metrics_url = f"{server.spec.base_url}/metrics"
+        rendering = self._rendering(cell)
+        warm = [chosen.prompts[i % len(chosen.prompts)] for i in range(config.warmup)]
+        if warm:
+            tokens = min(cell.max_tokens, WARMUP_TOKENS)
+            self._drive(cell, self._requests(cell, [p.first_turn for p in warm], tokens))
+            server.check_alive()
+        replays = self._replays.get(cell.suite)
+        replies = None if replays is None else replays.read()
+        before = _settled(metrics_url, None, 0)
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        load = self._requests(cell, chosen.prompts, cell.max_tokens, replies)
+        driven = self._drive(cell, load, self._listener.progress)
+        if not all(r.ok for r in driven.records):
+            server.check_alive()  # a server that died takes the cell with it
+        if not any(r.ok for r in driven.records):
+            first = driven.records[0].error
+            raise CellFailed(f"{cell.label}: every request failed; the first: {first}")
+        after = _settled(metrics_url, before, len(driven.records))
+        data = CellData(
+            records=driven.records,
+            delta=counters.subtract(before, after),
+            client=driven.client,
+            concurrency=cell.concurrency,
+            depth=cell.group.depth,
+            warmup_requests=len(warm),
+        )
+        facts = {
+            "started": started,
+            "prompts_digest": chosen.digest,
+            "vllm": (self._row.get("facts") or {}).get("version"),
+            "server_start_s": self._row.get("start_s"),
+            "rendering": rendering.told,
+            "rendering_differs": rendering.differs,
+        }
+        if replays is not None:
+            said = replies or conversations.spoken(chosen.prompts, driven.records)
+            facts["conversation"] = "replayed" if replies is not None else "spoken"
+            if said is not None:
+                if replies is None:
+                    replays.write(said)
+                facts["replies_digest"] = conversations.digest_of(said)
+        result = summarise(cell, data, terms_of(prepared, cell, rendering), facts)
+        self._folder.write_cell(
+            result,
+            data,
+            before,
+            after,
+            keep_text=config.keep_text,
+            keep_ids=config.keep_text or chosen.suite.public,
+        )
+        return result
+
+    def _rendering(self, cell: Cell) -> Rendering:
+        """The suite's first prompt as this server renders it, once for each suite and server.
+
+        Raises CellFailed for a chat template or a BOS token applied twice.
+        """
+        found = self._renderings.get(cell.suite)
+        if found is None:
+            first = self._prepared.selections[cell.suite].prompts[0].first_turn
+            (record,) = self._drive(cell, self._requests(cell, [first], 1)).records
+            self._server.check_alive()
+            if record.error is not None:
+                found = Rendering(f"not compared: {record.error}")
+            else:
+                found = rendering.compare(first, record, self._prepared.tokenizer)
+            self._renderings[cell.suite] = found
+        if found.error is not None:
+            raise CellFailed(f"{cell.label}: {found.error}")
+        return found
+
+    def _requests(
+        self,
+        cell: Cell,
+        prompts: Sequence[Prompt],
+        max_tokens: int,
+        replies: conversations.Replies | None = None,
+    ) -> list[LoadRequest]:
+        prepared = self._prepared
+        suite = prepared.selections[cell.suite].suite
+        asking = Asking(
+            model=prepared.profile.target.served_name,
+            sampling=sampling_of(suite, prepared.plan.config),
+            max_tokens=max_tokens,
+        )
         return [
-            LoadRequest(
-                prompt=p,
-                body=chat_body(
-                    p,
-                    model=prepared.profile.target.served_name,
-                    sampling=sampling,
-                    max_tokens=max_tokens,
-                    dialect=Dialect(),
-                ),
-            )
-            for p in chosen
+            LoadRequest(p, asking, None if replies is None else replies[p.prompt_id])
+            for p in prompts
         ]
 
-    def run(load: list[LoadRequest], sink: ProgressSink | None) -> Driven:
+    def _drive(
+        self, cell: Cell, load: list[LoadRequest], sink: ProgressSink | None = None
+    ) -> Driven:
+        config, server = self._prepared.plan.config, self._server
+        limits = Limits(config.request_timeout_s, config.idle_timeout_s)
+        base_url = server.spec.base_url
         try:
-            return _run_loop(Endpoint(base_url), load, cell.concurrency, limits, sink)
+            driven = _run_loop(Endpoint(base_url), load, cell.concurrency, limits, sink)
         except (OSError, TimeoutError) as error:
             server.check_alive()
             raise ServerDied(f"{cell.label}: cannot connect to {base_url}: {error}") from error
+        if config.keep_text or self._prepared.selections[cell.suite].suite.public:
+            return driven
+        return Driven(private(driven.records, load), driven.client)
 
-    warm = [prompts[i % len(prompts)] for i in range(config.warmup)]
-    if warm:
-        run(requests(warm, min(cell.max_tokens, WARMUP_TOKENS)), None)
-        server.check_alive()
-    before = _settled(metrics_url, None, 0)
-    started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    load = requests(prompts, cell.max_tokens)
-    driven = run(load, progress)
-    if not all(r.ok for r in driven.records):
-        server.check_alive()  # a server that died takes the cell with it
-    if not any(r.ok for r in driven.records):
-        first = driven.records[0].error
-        raise CellFailed(f"{cell.label}: every request failed; the first: {first}")
-    after = _settled(metrics_url, before, len(load))
-    data = CellData(
-        records=driven.records,
-        delta=counters.subtract(before, after),
-        client=driven.client,
-        concurrency=cell.concurrency,
-        depth=cell.group.depth,
-        warmup_requests=len(warm),
+
+def private(
+    records: Sequence[RequestRecord], load: Sequence[LoadRequest]
+) -> tuple[RequestRecord, ...]:
+    """The records, with what a server's error quotes of a private prompt or reply taken out."""
+    prompts = {r.prompt.prompt_id: r for r in load}
+    return tuple(
+        r if r.error is None else replace(r, error=_scrubbed(r.error, prompts[r.prompt_id]))
+        for r in records
     )
-    facts = {
-        "started": started,
-        "prompts_digest": prompts_digest(prompts),
-        "vllm": (row.get("facts") or {}).get("version"),
-        "server_start_s": row.get("start_s"),
-    }
-    result = summarise(cell, data, terms_of(prepared, cell), facts)
-    folder.write_cell(
-        result,
-        data,
-        before,
-        after,
-        keep_text=config.keep_text,
-        keep_ids=config.keep_text or suite.public,
-    )
-    return result
 
 
-def terms_of(prepared: Prepared, cell: Cell) -> Terms:
-    """What was promised of the cell."""
+def _scrubbed(error: str, request: LoadRequest) -> str:
+    """`error` with every run of QUOTED characters or more that the request holds cut out."""
+    held = "\n".join([request.prompt.model_dump_json(), *request.prompt.texts()])
+    out, at = [], 0
+    while at < len(error):
+        length = QUOTED
+        if error[at : at + length] in held and len(error) - at >= length:
+            while at + length < len(error) and error[at : at + length + 1] in held:
+                length += 1
+            out.append("…")
+            at += length
+        else:
+            out.append(error[at])
+            at += 1
+    return "".join(out)
+
+
+def terms_of(prepared: Prepared, cell: Cell, rendering: Rendering) -> Terms:
+    """What was promised of the cell, and what must be said of it."""
     head = prepared.heads.get(cell.group.method)
     return Terms(
         served_name=prepared.profile.target.served_name,
         trained_depth=head.trained_depth if head else None,
         estimate=prepared.estimate,
+        stamps=prepared.selections[cell.suite].stamps,
+        rendering=rendering.told if rendering.differs else None,
     )
 
 
@@ -318,7 +445,7 @@ def begin(prepared: Prepared, folder: RunFolder) -> None:
             "argv": facts["argv"],
             "commit": facts["software"]["commit"],
         }
-        kept = ("started", "argv", "machine", "software")
+        kept = ("started", "argv", "machine", "software", "run_id")
         facts |= {name: first[name] for name in kept}
         facts["sessions"] = [*first.get("sessions", []), session]
     folder.write_manifest(prepared.plan, facts)
@@ -328,6 +455,7 @@ def manifest_facts(prepared: Prepared) -> dict[str, Any]:
     """Provenance for the manifest."""
     version = prepared.install.version if prepared.install else None
     facts = provenance.collect(version, dict(prepared.weights))
+    facts["run_id"] = uuid.uuid4().hex
     facts["profile_chosen"] = prepared.why_profile
     facts["notes"] = list(prepared.notes)
     facts["trained_depths"] = {name: h.trained_depth for name, h in prepared.heads.items()}
@@ -335,10 +463,16 @@ def manifest_facts(prepared: Prepared) -> dict[str, Any]:
     facts["estimate"] = prepared.estimate
     facts["suites"] = {
         name: {
-            "version": s.version,
-            "prompts": len(prepared.prompts[name]),
-            "digest": prompts_digest(prepared.prompts[name]),
+            "version": chosen.suite.version,
+            "title": chosen.suite.title,
+            "source": chosen.suite.source,
+            "license": chosen.suite.license,
+            "prompts": len(chosen.prompts),
+            "requests": chosen.num_requests,
+            "digest": chosen.digest,
+            "stamps": [s.model_dump(mode="json") for s in chosen.stamps],
+            "facts": chosen.facts,
         }
-        for name, s in prepared.suites.items()
+        for name, chosen in prepared.selections.items()
     }
     return facts

@@ -300,13 +300,14 @@ def _write_records(
         row = {
             name: getattr(r, name)
             for name in RequestRecord.__slots__
-            if name not in ("chunk_ns", "chunk_tokens", "spec", "token_ids", "text")
+            if name not in ("chunk_ns", "chunk_tokens", "spec", "token_ids", "text", "reasoning")
         }
         row["spec"] = None if r.spec is None else asdict(r.spec)
         ids = None if r.token_ids is None else ",".join(map(str, r.token_ids))
         row["output_digest"] = None if ids is None else hashlib.sha256(ids.encode()).hexdigest()
         row["token_ids"] = list(r.token_ids) if keep_ids and r.token_ids is not None else None
         row["text"] = r.text if keep_text else None
+        row["reasoning"] = r.reasoning if keep_text else None
         rows.append(row)
         chunks["request"] += [r.index] * len(r.chunk_ns)
         chunks["t_ns"] += r.chunk_ns
@@ -336,6 +337,7 @@ def _requests_schema() -> Any:
             ("index", whole),
             ("prompt_id", text),
             ("category", text),
+            ("turn", whole),
             ("scheduled_ns", whole),
             ("sent_ns", whole),
             ("end_ns", whole),
@@ -347,12 +349,15 @@ def _requests_schema() -> Any:
             ("status", whole),
             ("error", text),
             ("prompt_token_digest", text),
+            ("num_token_ids", whole),
+            ("ends_in_loop", pa.bool_()),
             ("merged_reads", whole),
             ("reads", whole),
             ("spec", spec),
             ("output_digest", text),
             ("token_ids", pa.list_(pa.int32())),
             ("text", text),
+            ("reasoning", text),
         ]
     )
 
@@ -378,7 +383,8 @@ def _read_records(folder: Path) -> tuple[RequestRecord, ...]:
     for row in pq.read_table(folder / "requests.parquet", schema=_requests_schema()).to_pylist():
         row.pop("output_digest")
         spec = row.pop("spec")
-        ids, text = row.pop("token_ids"), row.pop("text")
+        ids = row.pop("token_ids")
+        text, reasoning = row.pop("text"), row.pop("reasoning")
         if spec is not None:
             spec = SpecMetrics(**{**spec, "histogram": tuple(spec["histogram"])})
         records.append(
@@ -387,6 +393,7 @@ def _read_records(folder: Path) -> tuple[RequestRecord, ...]:
                 spec=spec,
                 token_ids=None if ids is None else tuple(ids),
                 text=text or "",
+                reasoning=reasoning or "",
                 chunk_ns=tuple(times.get(row["index"], ())),
                 chunk_tokens=tuple(counts.get(row["index"], ())),
             )

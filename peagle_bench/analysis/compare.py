@@ -79,6 +79,70 @@ def checked_together(
     return out
 
 
+def prompts_agree(
+    results: Sequence[CellResult], data: Mapping[str, CellData], *, replayed: bool
+) -> list[CellResult]:
+    """The results with what shows when cells of a suite did not see the same prompt tokens.
+
+    data: by cell id. replayed: later turns were to be the same everywhere. A first turn that
+    differs, or a replayed one, is a reason where it changes a prompt's length, and a flag where it
+    does not (templates write the day into a prompt). Turns that each method spoke for itself are a
+    flag.
+    """
+    seen: dict[tuple[str, str, int], set[tuple[int | None, str]]] = defaultdict(set)
+    for r in results:
+        for record in successful(data[r.cell.cell_id]):
+            if record.prompt_token_digest is not None:
+                turn = (r.cell.suite, record.prompt_id, record.turn)
+                seen[turn].add((record.prompt_tokens, record.prompt_token_digest))
+    differing: dict[str, Finding] = {}
+    for (suite, prompt_id, number), found in seen.items():
+        if len(found) < 2:
+            continue
+        lengths = sorted({n for n, _ in found if n is not None})
+        if number > 1 and not replayed:
+            code, text = (
+                "own-conversations",
+                (
+                    "later turns differ between methods: each spoke its own conversation, so their "
+                    "speeds are not over the same prompts"
+                ),
+            )
+        elif len(lengths) > 1:
+            code, text = (
+                "prompts-differ",
+                (
+                    f"{prompt_id}, turn {number}: cells saw prompts of {lengths[0]} to "
+                    f"{lengths[-1]} tokens, not the same one"
+                ),
+            )
+        else:
+            code, text = (
+                "prompts-differ-in-detail",
+                (
+                    f"{prompt_id}, turn {number}: cells saw prompts of the same length with "
+                    "other tokens (a template that writes the date?)"
+                ),
+            )
+        if suite not in differing or code == "prompts-differ":
+            differing[suite] = Finding(code=code, text=text)
+    out = []
+    for r in results:
+        finding = differing.get(r.cell.suite)
+        out.append(r if finding is None else _with(r, finding, finding.code == "prompts-differ"))
+    return out
+
+
+def _with(result: CellResult, finding: Finding, is_reason: bool) -> CellResult:
+    held = result.verdict
+    verdict = Verdict(
+        standing="INVALID" if is_reason else held.standing,
+        reasons=(*held.reasons, finding) if is_reason else held.reasons,
+        flags=held.flags if is_reason else (*held.flags, finding),
+    )
+    return result.model_copy(update={"verdict": verdict})
+
+
 def _differing_facts(servers: Mapping[str, Mapping[str, object]]) -> str:
     """`dtype (float16, bfloat16), …`; empty when all that told agree."""
     found = []

@@ -7,14 +7,16 @@ for the cell, with the reason in `missing_reason`; it never returns 0 for "unkno
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from peagle_bench.analysis.stats import mean, percentile
 from peagle_bench.core.record import CellData, RequestRecord
 
 Better = Literal["higher", "lower", "neither"]
+Group = TypeVar("Group", str, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,14 @@ class Metric:
 def successful(data: CellData) -> list[RequestRecord]:
     """Requests that count: no error. A failed one is in no numerator and no latency."""
     return [r for r in data.records if r.ok]
+
+
+def by_conversation(data: CellData) -> dict[str, list[RequestRecord]]:
+    """Records by prompt: one for a single request, one per turn for a conversation."""
+    out: dict[str, list[RequestRecord]] = {}
+    for r in data.records:
+        out.setdefault(r.prompt_id, []).append(r)
+    return out
 
 
 def first_chunk_tokens(record: RequestRecord) -> float:
@@ -88,15 +98,16 @@ def output_tok_per_s(data: CellData) -> float | None:
 def steady_output_tok_per_s(data: CellData) -> float | None:
     """Tokens that arrived while C requests were in flight / the time that held.
 
-    From the moment the C-th request was sent to the end of the first response after which no
-    request was left to send. None when tokens per chunk are not told, when a request failed, or
-    when fewer than C requests were made.
+    From the moment the C-th conversation began to the end of the first one after which none was
+    left to begin. None when tokens per chunk are not told, when a request failed, or when there
+    were fewer than C conversations.
     """
-    count, total = data.concurrency, len(data.records)
+    conversations = by_conversation(data)
+    count, total = data.concurrency, len(conversations)
     if total < count or any(not r.ok or 0 in r.chunk_tokens for r in data.records):
         return None
-    start = max(r.sent_ns for r in data.records[:count])
-    end = sorted(r.end_ns for r in data.records)[total - count]
+    start = sorted(min(r.sent_ns for r in c) for c in conversations.values())[count - 1]
+    end = sorted(max(r.end_ns for r in c) for c in conversations.values())[total - count]
     if end <= start:
         return None
     tokens = sum(
@@ -182,13 +193,24 @@ def conditional_by_position(data: CellData) -> tuple[float | None, ...] | None:
 
 def acceptance_length_by_category(data: CellData) -> dict[str, float]:
     """Pooled acceptance length of each category, from per-request metrics."""
-    out: dict[str, float] = {}
-    for category in sorted({r.category for r in data.records}):
-        specs = [r.spec for r in successful(data) if r.category == category and r.spec]
-        drafts = sum(s.num_drafts for s in specs)
-        if drafts:
-            out[category] = 1 + sum(s.num_accepted_tokens for s in specs) / drafts
-    return out
+    return _acceptance_length_by(data, lambda r: r.category)
+
+
+def acceptance_length_by_turn(data: CellData) -> dict[int, float]:
+    """Pooled acceptance length of each turn of the conversations, from per-request metrics."""
+    return _acceptance_length_by(data, lambda r: r.turn)
+
+
+def _acceptance_length_by(
+    data: CellData, key: Callable[[RequestRecord], Group]
+) -> dict[Group, float]:
+    drafts: Counter[Group] = Counter()
+    accepted: Counter[Group] = Counter()
+    for r in successful(data):
+        if r.spec is not None:
+            drafts[key(r)] += r.spec.num_drafts
+            accepted[key(r)] += r.spec.num_accepted_tokens
+    return {group: 1 + accepted[group] / n for group, n in sorted(drafts.items()) if n}
 
 
 def truncated_share(data: CellData) -> float | None:
@@ -284,6 +306,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("truncated_share", "share", "neither", truncated_share, _NO_GOOD),
     Metric("requests", "count", "neither", lambda d: float(len(d.records)), ""),
+    Metric("conversations", "count", "neither", lambda d: float(len(by_conversation(d))), ""),
     Metric(
         "failed_requests", "count", "lower", lambda d: float(sum(not r.ok for r in d.records)), ""
     ),

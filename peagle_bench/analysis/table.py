@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,6 +12,8 @@ from peagle_bench.analysis.compare import Key, worse
 from peagle_bench.analysis.stats import mean
 from peagle_bench.core.plan import Cell, Plan
 from peagle_bench.core.result import CellResult, Comparison, Standing
+
+Name = TypeVar("Name", str, int)
 
 
 class Row(BaseModel):
@@ -34,6 +36,10 @@ class Row(BaseModel):
     acceptance_length: float | None = None
     emitted_length: float | None = None
     by_position: tuple[float, ...] | None = None
+    by_category: dict[str, float] = {}
+    """Acceptance length by category, mean over repeats."""
+    by_turn: dict[int, float] = {}
+    """Acceptance length by turn of the conversations, mean over repeats."""
     ttft_s: float | None = None
     """Median over requests, mean over repeats."""
     tpot_s: float | None = None
@@ -125,9 +131,19 @@ def _pooled(found: Sequence[CellResult]) -> dict[str, Any]:
         "by_position": (
             tuple(sum(s) / len(s) for s in zip(*shares, strict=True)) if same else None
         ),
+        "by_category": _averaged([r.by_category for r in found]),
+        "by_turn": _averaged([r.by_turn for r in found]),
         "ttft_s": average("ttft_s_p50"),
         "tpot_s": average("tpot_s_mean"),
         "output_tokens_mean": average("output_tokens_mean"),
+    }
+
+
+def _averaged(told: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
+    """Mean by key over the repeats that have it."""
+    names = dict.fromkeys(name for held in told for name in held)
+    return {
+        n: sum(values) / len(values) for n in names if (values := [h[n] for h in told if n in h])
     }
 
 

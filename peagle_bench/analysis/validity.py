@@ -17,8 +17,6 @@ MAX_LAG_NS = 1_000_000
 MAX_CPU_SHARE = 0.8
 MAX_MERGED_SHARE = 0.01
 MAX_TURNAROUND_SHARE = 0.01
-LOOP_PERIOD = 64
-LOOP_REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,10 @@ class Terms:
     """Why the cell can only be an estimate; None: it measures a real server."""
     counters_expected: bool = True
     """The server has /metrics."""
+    stamps: tuple[Finding, ...] = ()
+    """What must be said of the suite wherever its numbers stand."""
+    rendering: str | None = None
+    """How the server's rendering of a prompt differs from the tokenizer's; None: it does not."""
 
 
 Rule = Callable[[CellData, Terms], Iterator[Finding]]
@@ -71,11 +73,11 @@ def usage_told(data: CellData, terms: Terms) -> Iterator[Finding]:
 
 def usage_against_ids(data: CellData, terms: Terms) -> Iterator[Finding]:
     for r in metrics.successful(data):
-        if r.token_ids is not None and r.completion_tokens not in (None, len(r.token_ids)):
+        if r.num_token_ids is not None and r.completion_tokens not in (None, r.num_token_ids):
             yield Finding(
                 code="usage-disagrees",
                 text=f"{r.prompt_id}: usage says {r.completion_tokens} tokens, "
-                f"{len(r.token_ids)} token ids arrived",
+                f"{r.num_token_ids} token ids arrived",
             )
             return
 
@@ -179,12 +181,21 @@ def client_kept_up(data: CellData, terms: Terms) -> Iterator[Finding]:
             text=f"the wall clock was set by {client.clock_drift_ns / 1e6:+.1f} ms during the cell",
             remedy="run the cell again",
         )
-    wanted = min(data.concurrency, len(data.records))
+    wanted = min(data.concurrency, len(metrics.by_conversation(data)))
     if client.peak_in_flight < wanted:
         yield Finding(
             code="concurrency",
             text=f"at most {client.peak_in_flight} of {wanted} requests were in flight",
         )
+
+
+def stamped(data: CellData, terms: Terms) -> Iterator[Finding]:
+    yield from terms.stamps
+
+
+def rendered_alike(data: CellData, terms: Terms) -> Iterator[Finding]:
+    if terms.rendering is not None:
+        yield Finding(code="rendering-differs", text=terms.rendering)
 
 
 def depth_trained(data: CellData, terms: Terms) -> Iterator[Finding]:
@@ -231,8 +242,8 @@ def preempted(data: CellData, terms: Terms) -> Iterator[Finding]:
 
 
 def looping(data: CellData, terms: Terms) -> Iterator[Finding]:
-    told = [r for r in metrics.successful(data) if r.token_ids]
-    loops = sum(loops_at_end(r.token_ids or ()) for r in told)
+    told = [r.ends_in_loop for r in metrics.successful(data) if r.ends_in_loop is not None]
+    loops = sum(told)
     if loops:
         yield Finding(
             code="loops",
@@ -251,18 +262,6 @@ def few_requests(data: CellData, terms: Terms) -> Iterator[Finding]:
         )
 
 
-def loops_at_end(ids: tuple[int, ...]) -> bool:
-    """The last tokens repeat one period of up to 64 tokens at least four times."""
-    for period in range(1, LOOP_PERIOD + 1):
-        span = period * LOOP_REPEATS
-        if span > len(ids):
-            return False
-        tail = ids[-span:]
-        if span >= 24 and tail[period:] == tail[:-period]:
-            return True
-    return False
-
-
 REASONS: tuple[Rule, ...] = (
     failed_requests,
     usage_told,
@@ -275,6 +274,8 @@ REASONS: tuple[Rule, ...] = (
     client_kept_up,
 )
 FLAGS: tuple[Rule, ...] = (
+    stamped,
+    rendered_alike,
     depth_trained,
     reads_apart,
     client_lag,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.profile import FlagValue
 
-HARNESS_SCHEMA = 1
+HARNESS_SCHEMA = 2
 """Counts up whenever the harness changes what a cell's numbers mean."""
 
 
@@ -22,12 +22,25 @@ class RunConfig(BaseModel):
 
     profile: str
     suites: tuple[str, ...] = Field(min_length=1)
+    """Names of shipped suites, paths of one's own, or `hub:` data sets."""
     methods: tuple[str, ...] = Field(min_length=1)
     depths: tuple[int, ...]
     """K, in tokens per step; every speculating method runs at each of them."""
     concurrency: tuple[int, ...] = Field(min_length=1)
     limit: int | None = Field(default=None, ge=1)
     """Prompts per suite, a seeded sample; None: all."""
+    categories: tuple[str, ...] = ()
+    """Only prompts of these categories; (): all."""
+    tier: str | None = None
+    """Only prompts of this tier, for suites that have tiers."""
+    oversample: bool = False
+    """Repeat prompts where `limit` is more than there are."""
+    allow_partial: bool = False
+    """Measure what could be filled of a suite that is not complete here."""
+    skip_long: bool = False
+    """Leave out prompts that do not fit into the served model length."""
+    replay_turns: bool = True
+    """A conversation is spoken once and replayed to every other cell."""
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0.0, le=100.0)
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -83,6 +96,8 @@ class Cell(BaseModel):
     suite: str
     concurrency: int
     num_prompts: int
+    num_requests: int
+    """Every turn of every prompt."""
     max_tokens: int
 
     @property
@@ -105,6 +120,11 @@ class Plan(BaseModel):
     groups: tuple[ServerGroup, ...]
     cells: tuple[Cell, ...]
 
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites' names, in order."""
+        return tuple(dict.fromkeys(c.suite for c in self.cells))
+
     def cells_of(self, group: ServerGroup) -> tuple[Cell, ...]:
         return tuple(c for c in self.cells if c.group == group)
 
@@ -120,10 +140,13 @@ def digest_of(value: Any) -> str:
 
 
 def server_groups(config: RunConfig) -> tuple[ServerGroup, ...]:
-    """Server starts in order: all methods and depths once, then again for the next repeat."""
+    """Server starts in order: all methods and depths once, then again for the next repeat.
+
+    The baseline comes first where it is among them: conversations are spoken by it.
+    """
     groups = []
     for repeat in range(1, config.repeats + 1):
-        for name in config.methods:
+        for name in sorted(config.methods, key=lambda m: m != "baseline"):
             depths = config.depths if METHODS[name].speculates else (None,)
             groups += [ServerGroup(method=name, depth=k, repeat=repeat) for k in depths]
     return tuple(groups)

@@ -28,11 +28,11 @@ class RequestRecord:
     """
 
     index: int
-    """Position in the cell's order of sending."""
+    """Position in the suite's order: prompts in turn, each with its turns."""
     prompt_id: str
     category: str
     scheduled_ns: int
-    """When a place among the C was free for it."""
+    """When a place among the C was free for it; for a later turn, when the reply before ended."""
     sent_ns: int
     """Just before its first byte left."""
     end_ns: int
@@ -56,6 +56,14 @@ class RequestRecord:
     prompt_token_digest: str | None = None
     """sha256 over the prompt's token ids as the server saw them."""
     text: str = ""
+    """Visible content."""
+    reasoning: str = ""
+    turn: int = 1
+    """Counts from 1 within a conversation; a conversation is all records of one prompt_id."""
+    num_token_ids: int | None = None
+    """How many token ids arrived, kept where the ids themselves are not; None: none were told."""
+    ends_in_loop: bool | None = None
+    """The last tokens repeat one period again and again; None: ids were not told."""
     merged_reads: int = 0
     """Reads of the socket that held more than one event: all but the last lack their own time."""
     reads: int = 0

@@ -48,6 +48,8 @@ class CellResult(BaseModel):
     conditional_by_position: tuple[float | None, ...] | None = None
     by_category: dict[str, float] = {}
     """Acceptance length by category, from per-request metrics."""
+    by_turn: dict[int, float] = {}
+    """Acceptance length by turn of the conversations, counted from 1."""
     verdict: Verdict
     errors: dict[str, int] = {}
     """Failed requests by cause."""

@@ -1,9 +1,10 @@
-"""One exchange into one record: framing, counting and judging, after the cell."""
+"""Requests as bytes, and one exchange into one record: framing, counting and judging."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import httptools
 
 from peagle_bench.core.record import RequestRecord, SpecMetrics
 from peagle_bench.core.suite import Prompt, Sampling
+from peagle_bench.load.loops import loops_at_end
 from peagle_bench.load.payload import Chunk, error_of_body, parse_chunk
 from peagle_bench.load.sse import EventDecoder
 from peagle_bench.load.transport import Exchange
@@ -24,31 +26,68 @@ class Dialect:
     """Ask for token ids in every chunk (vLLM)."""
 
 
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What every request of a cell is asked with."""
+
+    model: str
+    sampling: Sampling
+    max_tokens: int
+    """Output cap; a prompt's own lower one goes before it."""
+    dialect: Dialect = Dialect()
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One request ready to be sent."""
+    """One conversation to be held; a single request is one of one turn."""
 
     prompt: Prompt
-    body: bytes
+    asking: Asking
+    replies: tuple[str, ...] | None = None
+    """What an earlier cell's model said in each turn, to be replayed; None: the model's own
+    replies go into the conversation."""
 
+    @property
+    def num_turns(self) -> int:
+        return self.prompt.num_turns
 
-def chat_body(
-    prompt: Prompt, *, model: str, sampling: Sampling, max_tokens: int, dialect: Dialect
-) -> bytes:
-    """The JSON of one streaming chat request; sampling is always explicit."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [m.model_dump() for m in prompt.messages],
-        "max_tokens": max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "seed": sampling.seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if dialect.token_ids:
-        body["return_token_ids"] = True
-    return json.dumps(body, ensure_ascii=False).encode()
+    @property
+    def path(self) -> str:
+        return CHAT_PATH if self.prompt.messages else COMPLETIONS_PATH
+
+    def known_bodies(self) -> list[bytes]:
+        """Bodies that need no reply of this cell: of all turns in a replay, else of the first."""
+        replies = self.replies or ()
+        turns = self.num_turns if self.replies is not None else 1
+        return [self.body(replies[:turn]) for turn in range(turns)]
+
+    def body(self, replies: Sequence[str]) -> bytes:
+        """The JSON of the streaming request after `replies`; sampling is always explicit."""
+        prompt, sampling = self.prompt, self.asking.sampling
+        body: dict[str, Any] = {"model": self.asking.model}
+        if prompt.messages:
+            body["messages"] = prompt.conversation(replies)
+        else:
+            body["prompt"] = prompt.completion
+        if prompt.tools:  # rendered into the prompt; the reply stays text
+            body |= {"tools": prompt.tools, "tool_choice": "none"}
+        body |= {
+            "max_tokens": min(self.asking.max_tokens, prompt.max_tokens or self.asking.max_tokens),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if sampling.ignore_eos:
+            body["ignore_eos"] = True
+        if self.asking.dialect.token_ids:
+            body["return_token_ids"] = True
+        return json.dumps(body, ensure_ascii=False).encode()
 
 
 class _Response:
@@ -72,6 +111,7 @@ def decode(
     *,
     index: int,
     prompt: Prompt,
+    turn: int = 1,
     scheduled_ns: int,
     origin_ns: int,
     wall_minus_mono_ns: int,
@@ -105,6 +145,7 @@ def decode(
     return RequestRecord(
         index=index,
         prompt_id=prompt.prompt_id,
+        turn=turn,
         category=prompt.category,
         scheduled_ns=scheduled_ns - origin_ns,
         sent_ns=exchange.sent_ns - origin_ns,
@@ -120,8 +161,11 @@ def decode(
         error=error,
         spec=fold.spec,
         token_ids=tuple(fold.token_ids) if fold.ids_told else None,
+        num_token_ids=len(fold.token_ids) if fold.ids_told else None,
+        ends_in_loop=loops_at_end(fold.token_ids) if fold.ids_told else None,
         prompt_token_digest=fold.prompt_digest,
         text="".join(fold.text),
+        reasoning="".join(fold.reasoning),
         merged_reads=fold.merged_reads,
         reads=len(exchange.reads),
     )
@@ -136,6 +180,7 @@ class _Fold:
         self.token_ids: list[int] = []
         self.ids_told = False
         self.text: list[str] = []
+        self.reasoning: list[str] = []
         self.first_content: int | None = None
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
@@ -202,4 +247,5 @@ class _Fold:
             self.counts.append(0)
         if chunk.content and self.first_content is None:
             self.first_content = at
-        self.text.append(chunk.reasoning or chunk.content)
+        self.text.append(chunk.content)
+        self.reasoning.append(chunk.reasoning)

@@ -1,7 +1,9 @@
 """C requests in flight while work remains.
 
 The garbage collector is frozen while a cell is driven, every connection is open before the clock
-starts, and a place whose response ended sends the next request at once.
+starts, and a place whose response ended sends the next request at once. A conversation holds its
+place until its last turn has ended; only where the model's own reply goes into the next turn is a
+response decoded before the cell is over.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from peagle_bench.core.record import ClientStats, RequestRecord
+from peagle_bench.core.suite import Prompt
 from peagle_bench.load.client import LoadRequest, decode
 from peagle_bench.load.transport import (
     Connection,
@@ -25,7 +28,6 @@ from peagle_bench.load.transport import (
     wall_minus_mono_ns,
 )
 
-CHAT_PATH = "/v1/chat/completions"
 _TOKEN_IDS = re.compile(rb'"token_ids":\s*\[([^\]]+)\]')
 
 
@@ -57,7 +59,7 @@ ProgressSink = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """A cell as it was driven: a record per request, in the order of sending."""
+    """A cell as it was driven: a record per turn, prompts in the order they were given."""
 
     records: tuple[RequestRecord, ...]
     client: ClientStats
@@ -67,11 +69,13 @@ class _Drive:
     """The state that the C places share."""
 
     def __init__(self, endpoint: Endpoint, requests: list[LoadRequest], most_failures: int) -> None:
-        self.endpoint = endpoint
-        self.payloads = [endpoint.post(CHAT_PATH, r.body) for r in requests]
+        self.endpoint, self.requests = endpoint, requests
+        self.payloads = [[endpoint.post(r.path, b) for b in r.known_bodies()] for r in requests]
+        """Of the turns whose bodies are known before the cell, by request."""
+        self.total = sum(r.num_turns for r in requests)
         self.queue: Iterator[int] = iter(range(len(requests)))
-        self.done: list[tuple[int, Exchange] | None] = [None] * len(requests)
-        """(scheduled ns, exchange) by request"""
+        self.done: list[list[tuple[int, Exchange]]] = [[] for _ in requests]
+        """(scheduled ns, exchange) of each turn, by request"""
         self.open: set[Connection] = set()
         self.in_flight = self.peak = self.finished = self.failed = 0
         self.most_failures, self.failed_in_a_row = most_failures, 0
@@ -90,32 +94,55 @@ class _Drive:
         connection.close()
 
     async def place(self, connection: Connection) -> None:
-        """One of the C: request after request until none is left."""
+        """One of the C: conversation after conversation until none is left."""
         freed_ns: int | None = None
         for index in self.queue:
-            scheduled_ns = time.monotonic_ns()
-            if self.failed_in_a_row >= self.most_failures:
-                why = f"not sent: {self.failed_in_a_row} requests in a row had failed"
-                self.done[index] = (scheduled_ns, Exchange(scheduled_ns, scheduled_ns, error=why))
-                continue
-            if freed_ns is not None:
-                self.turnarounds_ns.append(scheduled_ns - freed_ns)
-            self.in_flight += 1
-            self.peak = max(self.peak, self.in_flight)
-            try:
-                connection, exchange = await self._exchange(connection, index)
-            finally:
-                self.in_flight -= 1
-            freed_ns = exchange.end_ns
-            self.done[index] = (scheduled_ns, exchange)
-            self.finished += 1
-            self.failed += exchange.error is not None
-            self.failed_in_a_row = 0 if exchange.error is None else self.failed_in_a_row + 1
-            if self.reporting:
-                self.ended.append(exchange)
+            request, done = self.requests[index], self.done[index]
+            replies: list[str] = []
+            unsent: str | None = None
+            for turn in range(request.num_turns):
+                if unsent is None and self.failed_in_a_row >= self.most_failures:
+                    unsent = f"not sent: {self.failed_in_a_row} requests in a row had failed"
+                if unsent is not None:
+                    now = time.monotonic_ns()
+                    done.append((now, Exchange(now, now, error=unsent)))
+                    continue
+                known = self.payloads[index]
+                if turn < len(known):
+                    payload = known[turn]
+                else:
+                    payload = self.endpoint.post(request.path, request.body(replies))
+                scheduled_ns = freed_ns or time.monotonic_ns()
+                if freed_ns is not None:
+                    self.turnarounds_ns.append(time.monotonic_ns() - freed_ns)
+                self.in_flight += 1
+                self.peak = max(self.peak, self.in_flight)
+                try:
+                    connection, exchange = await self._exchange(connection, payload)
+                finally:
+                    self.in_flight -= 1
+                freed_ns = exchange.end_ns
+                done.append((scheduled_ns, exchange))
+                self._count(exchange)
+                error = exchange.error
+                if error is None and len(known) <= turn + 1 < request.num_turns:
+                    reply = reply_of(exchange, request.prompt)
+                    error = reply.error
+                    replies.append(reply.text)
+                if error is not None:
+                    unsent = f"not sent: turn {turn + 1} of this conversation had failed"
         self.drop(connection)
 
-    async def _exchange(self, connection: Connection, index: int) -> tuple[Connection, Exchange]:
+    def _count(self, exchange: Exchange) -> None:
+        self.finished += 1
+        self.failed += exchange.error is not None
+        self.failed_in_a_row = 0 if exchange.error is None else self.failed_in_a_row + 1
+        if self.reporting:
+            self.ended.append(exchange)
+
+    async def _exchange(
+        self, connection: Connection, payload: bytes
+    ) -> tuple[Connection, Exchange]:
         """One request, on this connection or, where that is spent, on a fresh one."""
         while True:
             if not connection.reusable:
@@ -128,7 +155,7 @@ class _Drive:
                     why = f"cannot connect: {error or 'timed out'}"
                     return connection, Exchange(now, now, error=why)
             kept_alive = connection.served > 0
-            exchange = await connection.exchange(self.payloads[index])
+            exchange = await connection.exchange(payload)
             if kept_alive and not exchange.reads and not exchange.timed_out:
                 continue  # closed while idle, before this request: once more on a fresh one
             return connection, exchange
@@ -163,8 +190,7 @@ class _Drive:
             now = time.monotonic_ns()
             rate = tokens / ((now - last_ns) / 1e9) if told else None
             last_ns = now
-            total = len(self.payloads)
-            sink(Progress(self.finished, self.failed, total, self.in_flight, rate))
+            sink(Progress(self.finished, self.failed, self.total, self.in_flight, rate))
 
 
 async def drive(
@@ -174,7 +200,7 @@ async def drive(
     limits: Limits,
     on_progress: ProgressSink | None = None,
 ) -> Driven:
-    """Send every request, exactly `concurrency` in flight while enough are left.
+    """Hold every conversation, exactly `concurrency` at a time while enough are left.
 
     Raises OSError or TimeoutError only when the first connections cannot be opened; after that a
     failure is a record.
@@ -207,24 +233,30 @@ async def drive(
     wall_s = (time.monotonic_ns() - origin_ns) / 1e9
     cpu_share = (_cpu_s() - cpu_s) / wall_s if wall_s else 0.0
     drift_ns = wall_minus_mono_ns() - offset_ns
-    records = []
-    for index, (request, done) in enumerate(zip(requests, state.done, strict=True)):
-        assert done is not None
-        scheduled_ns, exchange = done
-        records.append(
-            decode(
-                exchange,
-                index=index,
-                prompt=request.prompt,
-                scheduled_ns=scheduled_ns,
-                origin_ns=origin_ns,
-                wall_minus_mono_ns=offset_ns,
+    records: list[RequestRecord] = []
+    for request, done in zip(requests, state.done, strict=True):
+        for turn, (scheduled_ns, exchange) in enumerate(done, 1):
+            records.append(
+                decode(
+                    exchange,
+                    index=len(records),
+                    prompt=request.prompt,
+                    turn=turn,
+                    scheduled_ns=scheduled_ns,
+                    origin_ns=origin_ns,
+                    wall_minus_mono_ns=offset_ns,
+                )
             )
-        )
-    exchanges = [d[1] for d in state.done if d is not None]
+    exchanges = [exchange for done in state.done for _, exchange in done]
     return Driven(
         tuple(records), _client_stats(state, exchanges, records, offset_ns, drift_ns, cpu_share)
     )
+
+
+def reply_of(exchange: Exchange, prompt: Prompt) -> RequestRecord:
+    """What the model said, while the cell goes on: the times in this record mean nothing."""
+    return decode(exchange, index=0, prompt=prompt, scheduled_ns=0, origin_ns=0,
+                  wall_minus_mono_ns=0)  # fmt: skip
 
 
 def _client_stats(

@@ -6,7 +6,7 @@ Okabe and Ito's, and every method has its own marker, so that a chart reads in p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,16 @@ CHARTS: dict[str, Chart] = {
 }
 
 
-def write_charts(rows: Sequence[Row], folder: Path, fingerprint: str) -> list[Path]:
-    """Every chart that has something to show, for each suite; the PNG paths."""
+def write_charts(
+    rows: Sequence[Row],
+    folder: Path,
+    fingerprint: str,
+    stamps: Mapping[str, Sequence[str]] | None = None,
+) -> list[Path]:
+    """Every chart that has something to show, for each suite; the PNG paths.
+
+    stamps: by suite, what a reader who sees one chart alone must know.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -132,6 +140,10 @@ def write_charts(rows: Sequence[Row], folder: Path, fingerprint: str) -> list[Pa
             if figure is None:
                 continue
             figure.text(0.01, 0.01, f"{_verdicts(rows, suite)} · {fingerprint}", fontsize=6)
+            for line, stamp in enumerate((stamps or {}).get(suite, ())):
+                figure.text(
+                    0.01, 0.035 + 0.025 * line, _shortened(stamp), fontsize=6, color="#cc0000"
+                )
             path = folder / f"{suite}-{name}.png"
             figure.savefig(path, dpi=150)
             figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
@@ -145,7 +157,7 @@ def _figure() -> Any:
 
     figure, axes = plt.subplots(figsize=(7.0, 4.2), layout="constrained")
     engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0.04, 1, 0.96))  # room for the footer
+    engine.set(rect=(0, 0.08, 1, 0.92))  # room for the footer
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
@@ -180,6 +192,10 @@ def _verdicts(rows: Sequence[Row], suite: str) -> str:
 
 def _standing(rows: Sequence[Row], suite: str) -> list[Row]:
     return [r for r in rows if r.suite == suite and r.standing in _STANDING]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 150 else text[:149] + "…"
 
 
 def _label(row: Row) -> str:

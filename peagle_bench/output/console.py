@@ -145,7 +145,7 @@ def print_start(console: Console, prepared: Prepared) -> None:
     for note in prepared.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     plan = prepared.plan
-    requests = sum(c.num_prompts + config.warmup for c in plan.cells)
+    requests = sum(c.num_requests + config.warmup for c in plan.cells)
     console.print(
         f"{words.counted(len(plan.groups), 'server start')}, "
         f"{words.counted(len(plan.cells), 'cell')}, {words.counted(requests, 'request')}, "
@@ -167,7 +167,9 @@ def print_plan(console: Console, prepared: Prepared) -> None:
                 str(group.repeat) if i == 0 else "",
                 cell.suite,
                 str(cell.concurrency),
-                str(cell.num_prompts),
+                str(cell.num_prompts)
+                if cell.num_requests == cell.num_prompts
+                else f"{cell.num_prompts} ({cell.num_requests} turns)",
                 str(cell.max_tokens),
                 words.seconds(estimated_s(plan, profile, cell)),
             )

@@ -29,7 +29,7 @@ def report_md(
     the run folder's charts/.
     """
     facts = manifest["provenance"]
-    parts = [f"# {', '.join(plan.config.suites)} on {plan.config.profile}", ""]
+    parts = [f"# {', '.join(plan.suites)} on {plan.config.profile}", ""]
     parts += [*_headlines(rows), ""]
     estimate = any(r.standing == "ESTIMATE" for r in rows)
     if estimate:
@@ -37,11 +37,18 @@ def report_md(
             "> **ESTIMATE.** These numbers come from the calibration server, not from a model.",
             "",
         ]
-    for suite in plan.config.suites:
-        parts += [f"## {suite}", "", *_table([r for r in rows if r.suite == suite]), ""]
+    for suite in plan.suites:
+        parts += [f"## {suite}", ""]
+        for stamp in facts["suites"].get(suite, {}).get("stamps", ()):
+            parts += [f"> **{stamp['text']}**", ""]
+        parts += [*_table([r for r in rows if r.suite == suite]), ""]
         parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
         parts += [""]
     parts += _positions(rows)
+    parts += _lengths_by(rows, "category", {id(r): dict(r.by_category) for r in rows})
+    parts += _lengths_by(
+        rows, "turn", {id(r): {f"turn {t}": v for t, v in r.by_turn.items()} for r in rows}
+    )
     parts += _findings(results, failures)
     parts += _how(plan, facts, servers)
     return "\n".join(parts).rstrip() + "\n"
@@ -127,6 +134,34 @@ def _positions(rows: Sequence[Row]) -> list[str]:
     return [*lines, ""]
 
 
+def _lengths_by(
+    rows: Sequence[Row], what: str, told: Mapping[int, Mapping[str, float]]
+) -> list[str]:
+    """Acceptance length by category or turn, where a suite has more than one.
+
+    told: by identity of a row.
+    """
+    lines: list[str] = []
+    for suite in dict.fromkeys(r.suite for r in rows):
+        shown = [r for r in rows if r.suite == suite and told[id(r)]]
+        names = list(dict.fromkeys(name for r in shown for name in told[id(r)]))
+        if len(names) < 2:
+            continue
+        lines += [
+            f"## Acceptance length by {what}: {suite}",
+            "",
+            f"| C | method | K | {' | '.join(names)} |",
+            f"|---:|:---|---:|{'---:|' * len(names)}",
+        ]
+        for r in shown:
+            values = " | ".join(words.length(told[id(r)].get(n)) for n in names)
+            lines.append(
+                f"| {r.concurrency} | {words.method_title(r)} | {words.depth(r.depth)} | {values} |"
+            )
+        lines += [""]
+    return lines
+
+
 def _findings(results: Sequence[CellResult], failures: Mapping[str, str]) -> list[str]:
     lines = ["## Verdicts", ""]
     for label, why in failures.items():
@@ -161,10 +196,7 @@ def _how(
         f"{'as the suite says' if config.temperature is None else config.temperature}",
     ]
     for name, suite in facts["suites"].items():
-        lines.append(
-            f"- {name} version {suite['version']}: {suite['prompts']} prompts, digest "
-            f"`{suite['digest'][:16]}`"
-        )
+        lines.append(_suite_line(name, suite, config.replay_turns))
     lines += [
         "",
         "Speedups are ratios of OTPS; intervals are 95 %, from a paired bootstrap over "
@@ -184,6 +216,28 @@ def _how(
         lines.append(f"Went on {session['started']} (commit {(session['commit'] or 'none')[:13]}).")
     lines += ["", "Again:", "", "```sh", " ".join(_quoted(facts["argv"])), "```"]
     return lines
+
+
+def _suite_line(name: str, suite: Mapping[str, Any], replayed: bool) -> str:
+    """What was asked, and where it came from."""
+    told, turns = suite["facts"], suite["requests"] > suite["prompts"]
+    asked = f"{suite['prompts']} of {told['available']} prompts"
+    if turns:
+        asked = (
+            f"{suite['prompts']} of {told['available']} conversations, {suite['requests']} turns"
+        )
+    revision = f" at {str(told['revision'])[:12]}" if told.get("revision") else ""
+    line = (
+        f"- {name} version {suite['version']}: {asked}, digest `{suite['digest'][:16]}`; "
+        f"{told.get('source') or suite['source']}{revision}; licence: {suite['license']}"
+    )
+    if turns:
+        line += (
+            "; spoken once and replayed to every other cell, so that all saw the same prompts"
+            if replayed
+            else "; every cell spoke its own conversations, whose later prompts differ"
+        )
+    return line
 
 
 def _quoted(argv: Sequence[str]) -> list[str]:

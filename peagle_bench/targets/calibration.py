@@ -27,6 +27,9 @@ from peagle_bench.core.plan import RunConfig, ServerGroup
 from peagle_bench.core.profile import Profile
 from peagle_bench.targets.process import ServerSpec, free_port
 
+VOCABULARY = range(1000, 1029)
+"""Token ids of its outputs, and of prompts drawn at random for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -43,6 +46,8 @@ class Truth:
     parallel: bool = False
     fail_share: float = 0.0
     """Share of requests answered with HTTP 500, drawn by the request's seed."""
+    lossy: bool = False
+    """Speculation changes the output: a token depends on K too, as it must not."""
     die_after: int | None = None
     """Exit, without a word, when this many requests have been taken."""
 
@@ -79,7 +84,7 @@ def server_spec(profile: Profile, group: ServerGroup, config: RunConfig) -> Serv
     port = free_port()
     flags = profile.flags | config.server_flags
     words = [f"--port={port}", f"--served-name={profile.target.served_name}"]
-    words += [f"--{name}={value}" for name, value in flags.items()]
+    words += [f"--{n}" if v is True else f"--{n}={v}" for n, v in flags.items()]
     if method.speculates:
         words += [f"--depth={group.depth}"]
         words += ["--parallel"] if method.parallel_drafting else []
@@ -94,7 +99,8 @@ def server_spec(profile: Profile, group: ServerGroup, config: RunConfig) -> Serv
 
 
 class CalibrationServer:
-    """Serves /v1/chat/completions (streaming), /v1/models, /metrics, /health and /version."""
+    """Serves /v1/chat/completions and /v1/completions (streaming), /v1/models, /metrics, /health
+    and /version."""
 
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
@@ -113,8 +119,8 @@ class CalibrationServer:
                         length = int(value)
                 body = await reader.readexactly(length)
                 path = head.split(" ", 2)[1]
-                if path == "/v1/chat/completions":
-                    await self._chat(json.loads(body), writer)
+                if path in ("/v1/chat/completions", "/v1/completions"):
+                    await self._generate(json.loads(body), writer)
                 else:
                     self._plain(path, writer)
                 await writer.drain()
@@ -155,15 +161,15 @@ class CalibrationServer:
                 counter("spec_decode_num_accepted_tokens_per_pos", value, labels)
         return "\n".join(lines) + "\n"
 
-    async def _chat(self, body: dict[str, object], writer: asyncio.StreamWriter) -> None:
+    async def _generate(self, body: dict[str, object], writer: asyncio.StreamWriter) -> None:
         truth, counters = self.truth, self.counters
         counters.taken += 1
         if truth.die_after is not None and counters.taken > truth.die_after:
             sys.stderr.write("RuntimeError: told to die\n")
             sys.stderr.flush()
             os._exit(17)
-        seed = hashlib.sha256(json.dumps(body["messages"]).encode()).digest()
-        draw = random.Random(seed)
+        asked = json.dumps(body.get("messages", body.get("prompt")))
+        draw = random.Random(hashlib.sha256(asked.encode()).digest())
         if draw.random() < truth.fail_share:
             error = {"error": {"message": "told to fail", "code": 500}}
             _respond(writer, 500, json.dumps(error))
@@ -193,9 +199,13 @@ class CalibrationServer:
         )
         base = {"id": "c", "object": "chat.completion.chunk", "model": truth.served_name}
         told = bool(body.get("return_token_ids"))
-        prompt = [3] * 16
-        first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-        _event(writer, base | {"choices": [first], "prompt_token_ids": prompt if told else None})
+        chat = "messages" in body
+        prompt = _prompt_ids(body)
+        prompt_told = prompt if told else None
+        if chat:
+            role = {"role": "assistant", "content": ""}
+            first = {"index": 0, "delta": role, "finish_reason": None}
+            _event(writer, base | {"choices": [first], "prompt_token_ids": prompt_told})
         counters.prompt_tokens += len(prompt)
         sent = drafts = accepted_in_all = 0
         histogram = [0] * (truth.depth + 1)
@@ -203,14 +213,18 @@ class CalibrationServer:
         while True:
             step = min(step, limit - sent)
             last = sent + step >= limit
-            # Greedy methods must agree: a token depends on the request and its place alone.
-            ids = [1000 + (sent + i) % 29 for i in range(step)]
-            choice = {
+            # Greedy methods must agree: a token depends on its place alone.
+            start = sent + (truth.depth if truth.lossy else 0)
+            ids = [VOCABULARY[(start + i) % len(VOCABULARY)] for i in range(step)]
+            text = "".join(f" w{i}" for i in ids)
+            choice: dict[str, object] = {
                 "index": 0,
-                "delta": {"content": " w" * step},
                 "finish_reason": "length" if last else None,
                 "token_ids": ids if told else None,
             }
+            choice |= {"delta": {"content": text}} if chat else {"text": text}
+            if not chat and sent == 0:
+                choice["prompt_token_ids"] = prompt_told
             _event(writer, base | {"choices": [choice]})
             sent += step
             counters.generated += step
@@ -253,6 +267,15 @@ class CalibrationServer:
         _event(writer, final)
         data = b"data: [DONE]\n\n"
         writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n0\r\n\r\n")
+
+
+def _prompt_ids(body: dict[str, object]) -> list[int]:
+    """Token ids as they were sent, else some for the text: its bytes, template and all."""
+    held = body.get("messages", body.get("prompt"))
+    if isinstance(held, list) and all(isinstance(i, int) for i in held):
+        return [int(i) for i in held]
+    text = held if isinstance(held, str) else json.dumps(held)
+    return [3 + byte for byte in text.encode()]
 
 
 async def _until(loop: asyncio.AbstractEventLoop, due: float) -> None:
@@ -298,6 +321,7 @@ def _parse(words: list[str]) -> tuple[Truth, int]:
     parser.add_argument("--depth", type=int, default=0)
     parser.add_argument("--parallel", action="store_true")
     parser.add_argument("--fail-share", type=float, default=0.0)
+    parser.add_argument("--lossy", action="store_true")
     parser.add_argument("--die-after", type=int, default=None)
     args = vars(parser.parse_args(words))
     port = args.pop("port")

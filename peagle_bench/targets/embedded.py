@@ -45,7 +45,7 @@ def embedded_target(say: Say, named: str | None = None) -> Path:
             raise TargetUnavailable(f"--target-path {folder} holds no model.safetensors")
         _verify(folder, say)
         return folder
-    folder = cache_root() / "smollm2-135m"
+    folder = cached_folder()
     if (folder / "verified.json").is_file():
         stamp = json.loads((folder / "verified.json").read_text())
         size = (folder / "model.safetensors").stat().st_size
@@ -54,6 +54,11 @@ def embedded_target(say: Say, named: str | None = None) -> Path:
         say(f"{folder} is not what was converted: converting again")
     _convert(folder, say)
     return folder
+
+
+def cached_folder() -> Path:
+    """Where the converted target lies once it is."""
+    return cache_root() / "smollm2-135m"
 
 
 def gguf_file() -> Path:

@@ -1,0 +1,106 @@
+"""Rows out of files: JSON Lines, JSON, Parquet, gzipped or not, one file or a folder of them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from peagle_bench.errors import ConfigError
+
+ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet", ".jsonl.gz", ".ndjson.gz", ".json.gz")
+
+
+class Broken:
+    """A line that holds no row; `why` says so without its content."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def data_files(path: Path) -> list[Path]:
+    """The file, or every data file below the folder, in order. Raises ConfigError for none."""
+    if path.is_file():
+        if not path.name.lower().endswith(ENDINGS):
+            raise ConfigError(f"{path} has none of the endings {', '.join(ENDINGS)}, .yaml")
+        return [path]
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist")
+    found = sorted(p for p in path.rglob("*") if p.name.lower().endswith(ENDINGS) and p.is_file())
+    if not found:
+        raise ConfigError(f"{path} holds no file that ends with {', '.join(ENDINGS)}")
+    return found
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, Any | Broken]]:
+    """Each row with its place (`traffic.jsonl:17`). Raises ConfigError for an unreadable file."""
+    name = path.name.lower().removesuffix(".gz")
+    try:
+        if name.endswith(".parquet"):
+            rows: Iterator[Any] = iter(_parquet(path))
+        elif name.endswith(".json"):
+            rows = iter(_json(path))
+        else:
+            rows = _lines(path)
+        for number, row in enumerate(rows, 1):
+            if row is not None:
+                yield f"{path.name}:{number}", row
+    except (OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def digest_of_file(path: Path) -> str:
+    """sha256 of the file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _zipped(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """A row a line; None for an empty one."""
+    with gzip.open(path, "rb") if _zipped(path) else path.open("rb") as lines:
+        for number, line in enumerate(lines):
+            if number == 0:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if not line.strip():
+                yield None
+                continue
+            try:
+                yield json.loads(line.decode())
+            except UnicodeDecodeError:
+                yield Broken("no UTF-8")
+            except ValueError:
+                yield Broken("no JSON")
+
+
+def _json(path: Path) -> list[Any]:
+    """A JSON list, a list under `data`, or one object; JSON Lines under a wrong name too."""
+    with gzip.open(path, "rb") if _zipped(path) else path.open("rb") as file:
+        text = file.read().decode("utf-8-sig")
+    try:
+        held = json.loads(text)
+    except ValueError:
+        rows = list(_lines(path))
+        if any(isinstance(r, Broken) for r in rows):
+            raise
+        return rows
+    if isinstance(held, dict) and isinstance(held.get("data"), list):
+        return list(held["data"])
+    return held if isinstance(held, list) else [held]
+
+
+def _parquet(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Any] = pq.read_table(path).to_pylist()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    return rows

@@ -1,0 +1,83 @@
+"""One's own traffic: files and folders whose rows say themselves what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from peagle_bench.core.suite import Prompt, Suite
+from peagle_bench.errors import ConfigError
+from peagle_bench.suites.data_capture import is_capture, prompts_of_capture, time_of
+from peagle_bench.suites.files import Broken, data_files, digest_of_file, rows_of
+from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
+from peagle_bench.suites.rows import of_columns, prompts_of
+
+
+def suite_of_path(path: Path) -> Suite:
+    """A suite around a file or folder of one's own."""
+    stem = path.name.split(".")[0] if path.is_file() else path.resolve().name
+    return Suite(
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._") or "traffic",
+        version="own",
+        title=f"own traffic: {path.name or path.resolve().name}",
+        loader="jsonl",
+        source=str(path),
+        license="your own",
+        path=str(path),
+    )
+
+
+def load(suite: Suite, options: LoadOptions) -> Loaded:
+    """Every row that is a request; others are skipped, counted and said. Raises ConfigError."""
+    assert suite.path is not None
+    path = Path(suite.path).expanduser()
+    files = data_files(path)
+    skipped = Skipped()
+    dated: list[tuple[str, Prompt]] = []
+    rows = 0
+    for place, row in _rows(files):
+        rows += 1
+        try:
+            if isinstance(row, Broken):
+                raise Unusable(row.why)
+            dated += [(_when(row), p) for p in _prompts(suite, row, place)]
+        except Unusable as why:
+            skipped.add(str(why), place)
+    if not dated:
+        found = f"none of its {rows} rows is a request: {skipped}" if rows else "it holds no row"
+        raise ConfigError(
+            f"{path}: {found}. Known: OpenAI chat or completions bodies, batch lines, "
+            '{"prompt": …}, {"turns": […]}, ShareGPT, SageMaker Data Capture'
+        )
+    dated.sort(key=lambda d: d[0])  # several hours' files in the order of the traffic; stable
+    facts = {
+        "rows": rows,
+        "skipped": dict(skipped.reasons),
+        "files": len(files),
+        "sha256": [digest_of_file(f) for f in files],
+    }
+    return Loaded([p for _, p in dated], skipped.stamps(rows), facts)
+
+
+def _rows(files: list[Path]) -> Iterator[tuple[str, Any]]:
+    for file in files:
+        yield from rows_of(file)
+
+
+def _when(row: Any) -> str:
+    return time_of(row) if is_capture(row) else ""
+
+
+def _prompts(suite: Suite, row: Any, place: str) -> list[Prompt]:
+    if suite.columns is not None:
+        if not isinstance(row, dict):
+            raise Unusable("no JSON object")
+        missing = [c for c in suite.columns.model_dump().values() if c and c not in row]
+        if missing:
+            raise Unusable(f"no column {', '.join(missing)}")
+        return [of_columns(row, suite.columns, place, suite)]
+    if is_capture(row):
+        return prompts_of_capture(row, place)
+    return prompts_of(row, place, suite)
