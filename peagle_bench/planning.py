@@ -138,7 +138,8 @@ def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
     filled["profile"] = name if name.endswith((".yaml", ".yml")) else profile.name
     filled["methods"] = _unique([method_named(m).name for m in _words("methods", filled)])
     filled["suites"] = _unique([canonical(s) for s in _words("suites", filled)])
-    filled["categories"] = _unique(_words("categories", filled)) if "categories" in filled else ()
+    if filled.get("categories"):
+        filled["categories"] = _unique(_words("categories", filled))
     if "server_flags" in filled:
         filled["server_flags"] = server_flags(filled["server_flags"])
     for field in ("depths", "concurrency"):

@@ -35,10 +35,8 @@ class Selection:
     notes: tuple[str, ...]
     """What the user should know before the run."""
     facts: dict[str, Any]
-
-    @property
-    def digest(self) -> str:
-        return prompts_digest(self.prompts)
+    digest: str
+    """sha256 over all that is sent."""
 
     @property
     def num_requests(self) -> int:
@@ -87,7 +85,7 @@ def select(
                 "(--oversample would repeat them)"
             )
     facts = loaded.facts | {"available": available}
-    return Selection(suite, tuple(chosen), tuple(stamps), tuple(notes), facts)
+    return Selection(suite, chosen, tuple(stamps), tuple(notes), facts, prompts_digest(chosen))
 
 
 def served_length(flags: dict[str, FlagValue]) -> int | None:

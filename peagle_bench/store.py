@@ -8,6 +8,8 @@
       servers/<group>/command.json      command, environment laid over ours, what it told
                       server.log
                       failure.json      only when the group could not be served
+      conversations/<suite>.json        replies that later cells replay: public suites, or with text
+      prompts/<suite>.jsonl             only with --keep-text
       cells.csv  report.md  charts/
 """
 
@@ -17,7 +19,7 @@ import errno
 import fcntl
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +37,7 @@ from peagle_bench.core.record import (
     SpecMetrics,
 )
 from peagle_bench.core.result import CellResult
+from peagle_bench.core.suite import Prompt
 from peagle_bench.errors import FolderUnusable, NoSuchRun, RunLocked, StoredRunError
 from peagle_bench.secrets import masked
 
@@ -141,6 +144,13 @@ class RunFolder:
             aside = self.path / f"{name}.aside"
             aside.write_text(text, encoding="utf-8")
             aside.replace(self.path / name)
+
+    def write_prompts(self, suite: str, prompts: Sequence[Prompt]) -> None:
+        """prompts/<suite>.jsonl: the text of what is asked, for a run that keeps text."""
+        with _usable(self.path):
+            (self.path / "prompts").mkdir(exist_ok=True)
+        lines = (p.model_dump_json(exclude_defaults=True) + "\n" for p in prompts)
+        self.write_text(f"prompts/{suite}.jsonl", "".join(lines))
 
     # cells
 

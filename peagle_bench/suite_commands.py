@@ -31,7 +31,9 @@ def list_suites(console: Console) -> None:
     for name in catalog.suite_names():
         suite = catalog.suite_named(name)
         here = "ready" if catalog.is_here(suite) else "from the hub"
-        table.add_row(name, escape(suite.title), here, escape(suite.license.split(";")[0].split(",")[0]))
+        table.add_row(
+            name, escape(suite.title), here, escape(suite.license.split(";")[0].split(",")[0])
+        )
     console.print(table)
     console.print(
         "One's own: --suite PATH (OpenAI chat or batch JSONL, prompts, ShareGPT, SageMaker Data "

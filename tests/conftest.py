@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,8 +23,25 @@ from peagle_bench.core.record import (
     RequestRecord,
     SpecMetrics,
 )
+from tests.standin_hub import StandInHub
 
 MS = 1_000_000
+# The hub's libraries read these when they are imported: every test of a process shares one hub.
+HUB = StandInHub()
+_HUB_HOME = tempfile.mkdtemp(prefix="peagle-bench-hf-")
+os.environ |= {
+    "HF_ENDPOINT": HUB.url,
+    "HF_HOME": _HUB_HOME,
+    "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+    "NO_PROXY": "127.0.0.1",
+}
+for _name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
+    os.environ.pop(_name, None)
+
+
+def pytest_sessionfinish() -> None:
+    HUB.stop()
+    shutil.rmtree(_HUB_HOME, ignore_errors=True)
 
 
 @pytest.fixture
@@ -213,6 +232,7 @@ def record(
         "model": "m",
         "status": 200,
         "token_ids": tuple(range(total)),
+        "num_token_ids": total,
         "reads": len(chunks),
     }
     return RequestRecord(**{**values, **fields})  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ CELL = Cell(
     suite="humaneval",
     concurrency=2,
     num_prompts=2,
+    num_requests=2,
     max_tokens=8,
 )
 NONE = CounterSnapshot()

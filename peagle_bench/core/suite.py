@@ -110,7 +110,7 @@ class HubSource(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: str
+    dataset: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     """`owner/name`"""
     config: str | None = None
     split: str = "test"

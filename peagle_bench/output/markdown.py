@@ -223,9 +223,7 @@ def _suite_line(name: str, suite: Mapping[str, Any], replayed: bool) -> str:
     told, turns = suite["facts"], suite["requests"] > suite["prompts"]
     asked = f"{suite['prompts']} of {told['available']} prompts"
     if turns:
-        asked = (
-            f"{suite['prompts']} of {told['available']} conversations, {suite['requests']} turns"
-        )
+        asked += f", {suite['requests']} turns"
     revision = f" at {str(told['revision'])[:12]}" if told.get("revision") else ""
     line = (
         f"- {name} version {suite['version']}: {asked}, digest `{suite['digest'][:16]}`; "
@@ -233,7 +231,8 @@ def _suite_line(name: str, suite: Mapping[str, Any], replayed: bool) -> str:
     )
     if turns:
         line += (
-            "; spoken once and replayed to every other cell, so that all saw the same prompts"
+            "; conversations were spoken once and replayed to every other cell, so that all saw "
+            "the same prompts"
             if replayed
             else "; every cell spoke its own conversations, whose later prompts differ"
         )

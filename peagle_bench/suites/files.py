@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,11 @@ def digest_of_file(path: Path) -> str:
     """sha256 of the file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_files(paths: Sequence[Path]) -> str:
+    """sha256 over the digests of the files, in order."""
+    return hashlib.sha256("".join(map(digest_of_file, paths)).encode()).hexdigest()
 
 
 def _zipped(path: Path) -> bool:

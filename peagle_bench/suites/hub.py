@@ -16,14 +16,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from peagle_bench.core.suite import Columns, HubSource, Prompt, Suite
-from peagle_bench.errors import ConfigError, SuiteUnavailable
+from peagle_bench.errors import ConfigError, SuiteUnavailable, first_error
 from peagle_bench.suites import prepared
-from peagle_bench.suites.files import data_files, digest_of_file, rows_of
+from peagle_bench.suites.files import data_files, digest_of_files, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
 from peagle_bench.suites.rows import of_columns
 
 REACH_S = 10.0
+_REFERENCE = (
+    "Write hub:owner/name,split=…,config=…,revision=…, and the columns: one of prompt=, turns=, "
+    "messages=, conversations=, beside id= and category="
+)
 STREAM_BUFFER = 10_000
 """Rows of a stream among which a sample is drawn."""
 DRAWN_BY = 0
@@ -58,30 +64,33 @@ def rows_of_suite(suite: Suite, options: LoadOptions) -> tuple[Rows, dict[str, A
     held = prepared.read(suite)
     if held is not None:
         return held
+    rows, facts = _asked(suite, options)
+    if suite.hub is not None and suite.hub.stream:
+        prepared.write(suite, rows, facts)  # a stream leaves nothing in the library's own cache
+    return rows, facts
+
+
+def _asked(suite: Suite, options: LoadOptions) -> tuple[Rows, dict[str, Any]]:
+    """The suite's rows as the hub has them."""
     assert suite.hub is not None
     if not suite.hub.stream:
         rows, facts = fetch(suite.hub, suite)
         return sampled(suite, rows), facts
     options.say(f"drawing {suite.sample} rows from the stream of {suite.hub.dataset}")
-    rows, facts = fetch(suite.hub, suite, limit=suite.sample)
-    prepared.write(suite, rows, facts)  # a stream leaves nothing in the hub's own cache
-    return rows, facts
+    return fetch(suite.hub, suite, limit=suite.sample)
 
 
 def prepare(suite: Suite, path: Path | None, options: LoadOptions) -> str:
     """Rows of the hub, or of `path`, laid by; one line for the user. Raises SuiteUnavailable."""
-    assert suite.hub is not None
     if path is None:
-        rows, facts = rows_of_suite(suite, options)
-        if prepared.is_prepared(suite.name):
-            return f"{len(rows)} rows lie in {prepared.folder_of(suite.name)}"
+        rows, facts = _asked(suite, options)
     else:
         files = data_files(path)
         rows = [row for file in files for _, row in rows_of(file) if isinstance(row, dict)]
         if suite.columns is not None:
             _check_columns(str(path), suite.columns, rows)
         rows = sampled(suite, rows)
-        facts = {"source": str(path), "files": [digest_of_file(f) for f in files]}
+        facts = {"source": str(path), "file": digest_of_files(files)}
     folder = prepared.write(suite, rows, facts)
     return f"{len(rows)} rows from {facts['source']} laid by in {folder}"
 
@@ -231,12 +240,8 @@ def suite_of_reference(text: str) -> Suite:
         k: given.pop(k) for k in ("config", "split", "revision") if k in given
     }
     unknown = given.keys() - Columns.model_fields.keys()
-    if unknown or not dataset:
-        raise ConfigError(
-            f"{text}: unknown {', '.join(sorted(unknown)) or 'data set'}. Write hub:owner/name,"
-            "split=…,config=…,revision=…, and the columns: one of prompt=, turns=, messages=, "
-            "conversations=, beside id= and category="
-        )
+    if unknown:
+        raise ConfigError(f"{text}: unknown {', '.join(sorted(unknown))}. {_REFERENCE}")
     try:
         return Suite(
             name=dataset.replace("/", "--"),
@@ -248,10 +253,8 @@ def suite_of_reference(text: str) -> Suite:
             hub=HubSource(dataset=dataset, **of_source),
             columns=Columns(**given),
         )
-    except ValueError as error:
-        raise ConfigError(
-            f"{text}: name exactly one column with prompt=, turns=, messages= or conversations="
-        ) from error
+    except ValidationError as error:
+        raise ConfigError(f"{text}: {first_error(error)}. {_REFERENCE}") from error
 
 
 def endpoint() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from peagle_bench.core.suite import Prompt, Suite
 from peagle_bench.errors import ConfigError
 from peagle_bench.suites.data_capture import is_capture, prompts_of_capture, time_of
-from peagle_bench.suites.files import Broken, data_files, digest_of_file, rows_of
+from peagle_bench.suites.files import Broken, data_files, digest_of_files, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
 from peagle_bench.suites.rows import of_columns, prompts_of
 
@@ -56,7 +56,7 @@ def load(suite: Suite, options: LoadOptions) -> Loaded:
         "rows": rows,
         "skipped": dict(skipped.reasons),
         "files": len(files),
-        "sha256": [digest_of_file(f) for f in files],
+        "sha256": digest_of_files(files),
     }
     return Loaded([p for _, p in dated], skipped.stamps(rows), facts)
 

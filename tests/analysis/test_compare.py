@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from peagle_bench.analysis.compare import checked_together, speedups
+from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
 from peagle_bench.analysis.stats import percentile, ratio_interval
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import best_rows, build_rows
@@ -23,6 +23,7 @@ def cell(method: str, depth: int | None = None, repeat: int = 1, c: int = 1) -> 
         suite="s",
         concurrency=c,
         num_prompts=4,
+        num_requests=4,
         max_tokens=8,
     )
 
@@ -162,3 +163,36 @@ def test_the_95_percent_interval_covers_the_true_ratio_about_95_times_in_100() -
 def test_an_interval_of_exactly_equal_prompts_is_the_point() -> None:
     interval = ratio_interval([10.0] * 5, [1.0] * 5, [10.0] * 5, [2.0] * 5)
     assert interval == pytest.approx((2.0, 2.0))
+
+
+def turns(where: Cell, *told: tuple[int, int, str]) -> tuple[CellResult, CellData]:
+    """A cell of one conversation: (turn, prompt tokens, digest of the prompt's tokens) each."""
+    records = [
+        record(i, prompt_id="a", turn=t, prompt_tokens=n, prompt_token_digest=d)
+        for i, (t, n, d) in enumerate(told)
+    ]
+    data = cell_data(records)
+    return summarise(where, data, Terms(served_name="m"), {}), data
+
+
+@pytest.mark.parametrize(
+    ("second", "replayed", "code", "standing"),
+    [
+        ([(1, 10, "x"), (2, 20, "y")], True, None, "VALID"),
+        ([(1, 11, "z"), (2, 20, "y")], True, "prompts-differ", "INVALID"),
+        ([(1, 10, "x"), (2, 25, "z")], True, "prompts-differ", "INVALID"),
+        ([(1, 10, "x"), (2, 25, "z")], False, "own-conversations", "VALID"),
+        ([(1, 10, "z"), (2, 20, "y")], True, "prompts-differ-in-detail", "VALID"),
+    ],
+    ids=["the same", "first turn", "replayed turn", "spoken turn", "a date"],
+)
+def test_cells_that_did_not_see_the_same_prompts_say_so(
+    second: list[tuple[int, int, str]], replayed: bool, code: str | None, standing: str
+) -> None:
+    results, data = both(
+        turns(cell("baseline"), (1, 10, "x"), (2, 20, "y")), turns(cell("peagle", 7), *second)
+    )
+    for r in prompts_agree(results, data, replayed=replayed):
+        assert r.verdict.standing == standing
+        found = {f.code for f in (*r.verdict.reasons, *r.verdict.flags)} - {"few-requests"}
+        assert found == ({code} if code else set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peagle_bench.analysis import metrics
-from peagle_bench.core.record import CellData, CounterDelta
+from peagle_bench.core.record import CellData, CounterDelta, RequestRecord
 from tests.conftest import MS, cell_data, record, spec
 
 
@@ -148,7 +148,38 @@ def test_tails_need_their_count() -> None:
 def test_nothing_succeeded_means_none_everywhere_but_the_counts() -> None:
     data = cell_data([record(0, error="HTTP 500: x"), record(1, error="HTTP 500: x")])
     values = {m.name: m.compute(data) for m in metrics.METRICS}
-    assert {k for k, v in values.items() if v is not None} == {"requests", "failed_requests"}
+    counts = {"requests", "conversations", "failed_requests"}
+    assert {k for k, v in values.items() if v is not None} == counts
+
+
+def test_acceptance_length_by_turn_pools_each_turn() -> None:
+    def turn(i: int, talk: str, number: int, drafts: int, accepted: int) -> RequestRecord:
+        return record(i, prompt_id=talk, turn=number, spec=spec(drafts, accepted, 3))
+
+    data = cell_data(
+        [turn(0, "a", 1, 10, 10), turn(1, "a", 2, 10, 20), turn(2, "b", 1, 30, 0)], depth=3
+    )
+    assert metrics.acceptance_length_by_turn(data) == {1: 1.25, 2: 3.0}
+    assert metrics.BY_NAME["conversations"].compute(data) == 2
+
+
+def test_the_steady_rate_counts_a_conversation_as_one_place() -> None:
+    """Two places: a holds one for 0 to 400 ms in two turns, b the other for 0 to 300 ms, c for
+    300 to 500 ms: both are held until a ends."""
+
+    def turn(i: int, talk: str, number: int, sent: float, *at: float) -> RequestRecord:
+        return record(i, prompt_id=talk, turn=number, sent_ms=sent, chunks=[(t, 1) for t in at])
+
+    data = cell_data(
+        [
+            turn(0, "a", 1, 0, 100, 200),
+            turn(1, "a", 2, 200, 300, 400),
+            turn(2, "b", 1, 0, 150, 300),
+            turn(3, "c", 1, 300, 350, 500),
+        ],
+        concurrency=2,
+    )
+    assert metrics.steady_output_tok_per_s(data) == pytest.approx(7 / 0.4)
 
 
 def test_every_metric_has_a_unit_a_direction_and_a_reason_for_being_none() -> None:

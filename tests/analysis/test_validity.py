@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from peagle_bench.analysis.validity import Terms, loops_at_end, verdict
+from peagle_bench.analysis.validity import Terms, verdict
 from peagle_bench.core.record import CounterDelta
+from peagle_bench.core.result import Finding
+from peagle_bench.load.loops import loops_at_end
 from tests.conftest import cell_data, record, spec
 
 TERMS = Terms(served_name="m")
@@ -118,3 +120,20 @@ def test_few_requests_merged_reads_and_slow_turnaround_are_flagged() -> None:
 )
 def test_a_loop_is_a_tail_that_repeats_itself(ids: tuple[int, ...], loops: bool) -> None:
     assert loops_at_end(ids) is loops
+
+
+def test_stamps_and_a_rendering_that_differs_are_flags_of_every_cell() -> None:
+    stamp = Finding(code="partial", text="PARTIAL: 3 of 80")
+    terms = Terms(served_name="m", stamps=(stamp,), rendering="231 tokens, 229 expected")
+    told = verdict(cell_data([record(0)]), terms)
+    assert told.standing == "VALID"
+    assert told.flags[0] == stamp
+    assert "rendering-differs" in {f.code for f in told.flags}
+
+
+def test_verdicts_need_no_token_ids_to_be_kept() -> None:
+    """Private runs keep digests alone: a report must say what the run said."""
+    kept = {"token_ids": None, "num_token_ids": 3}
+    assert codes(cell_data([record(0, completion_tokens=4, **kept)])) == {"usage-disagrees"}
+    loops = cell_data([record(0, token_ids=None, ends_in_loop=True)])
+    assert "loops" in flags(loops)

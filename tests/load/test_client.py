@@ -12,7 +12,7 @@ import pytest
 from peagle_bench.analysis.metrics import tpot_s
 from peagle_bench.core.record import RequestRecord
 from peagle_bench.core.suite import Message, Prompt, Sampling
-from peagle_bench.load.client import Dialect, LoadRequest, chat_body
+from peagle_bench.load.client import Asking, LoadRequest
 from peagle_bench.load.driver import Driven, Limits, Progress, drive
 from peagle_bench.load.transport import Endpoint
 from tests.conftest import END, HEAD, ByteServer, Script, framed
@@ -21,12 +21,10 @@ Serve = Callable[[Script], ByteServer]
 
 
 def requests(count: int = 1) -> list[LoadRequest]:
-    out = []
-    for i in range(count):
-        prompt = Prompt(prompt_id=f"p{i}", messages=(Message(role="user", content="hi"),))
-        body = chat_body(prompt, model="m", sampling=Sampling(), max_tokens=8, dialect=Dialect())
-        out.append(LoadRequest(prompt, body))
-    return out
+    asking = Asking("m", Sampling(), max_tokens=8)
+    message = Message(role="user", content="hi")
+    prompts = [Prompt(prompt_id=f"p{i}", messages=(message,)) for i in range(count)]
+    return [LoadRequest(p, asking) for p in prompts]
 
 
 def driven(server: ByteServer, count: int = 1, c: int = 1, limits: Limits | None = None) -> Driven:

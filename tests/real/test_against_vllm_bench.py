@@ -12,8 +12,9 @@ from statistics import mean
 
 import pytest
 
-from peagle_bench import planning, runner
+from peagle_bench import planning
 from peagle_bench.analysis.metrics import BY_NAME
+from peagle_bench.bench import Bench
 from peagle_bench.core.record import CellData
 from peagle_bench.store import RunFolder
 from peagle_bench.targets import embedded, vllm
@@ -62,13 +63,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, p
 
 def ours(server: Server, prepared: planning.Prepared, folder: RunFolder) -> CellData:
     (cell,) = prepared.plan.cells
-    runner._measure(prepared, cell, server, {}, folder, lambda _: None)
+    Bench(prepared, folder, server, {}, {}, lambda _: None).measure(cell)
     return folder.read_data(cell)
 
 
 def theirs(server: Server, prepared: planning.Prepared, where: Path) -> dict[str, float]:
     data = where / "prompts.jsonl"
-    rows = [{"prompt": p.messages[0].content} for p in prepared.prompts["humaneval"]]
+    rows = [{"prompt": p.messages[0].content} for p in prepared.selections["humaneval"].prompts]
     data.write_text("".join(json.dumps(r) + "\n" for r in rows))
     done = subprocess.run(
         [

@@ -1,0 +1,171 @@
+"""A run with conversations, end to end on the calibration server; and privacy of traffic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peagle_bench import conversations
+from peagle_bench.bench import private
+from peagle_bench.core.plan import Cell
+from peagle_bench.core.record import CellData
+from peagle_bench.core.suite import Message, Prompt, Sampling
+from peagle_bench.load.client import Asking, LoadRequest
+from peagle_bench.store import RunFolder
+from tests.conftest import Cli, record
+
+SECRET = "the patient is Zaphod Beeblebrox of Betelgeuse"
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Path:
+    """A ShareGPT file: three conversations of two turns."""
+    rows = [
+        {"id": f"t{i}", "conversations": [
+            {"from": "human", "value": f"{SECRET} {i}"},
+            {"from": "gpt", "value": "their reply"},
+            {"from": "human", "value": "and then?"},
+        ]}
+        for i in range(3)
+    ]  # fmt: skip
+    path = tmp_path / "talks.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def measured(cli: Cli, talks: Path, *words: str, out: str = "run") -> dict[str, CellData]:
+    done = cli(
+        "run", "-p", "calibration", "--suite", str(talks), "-m", "eagle3,baseline", "-k", "3",
+        "-c", "1", "--limit", "0", "--max-tokens", "12", "--out", out, *words,
+    )  # fmt: skip
+    assert (cli.cwd / out / "report.md").exists(), done.stdout + done.stderr
+    folder = RunFolder(cli.cwd / out)
+    return {c.group.method: folder.read_data(c) for c in folder.plan().cells}
+
+
+def cells(cli: Cli, out: str = "run") -> dict[str, tuple[Cell, dict[str, Any]]]:
+    folder = RunFolder(cli.cwd / out)
+    return {c.group.method: (c, folder.read_facts(c)) for c in folder.plan().cells}
+
+
+def prompt_digests(data: CellData) -> list[str | None]:
+    return [r.prompt_token_digest for r in data.records]
+
+
+def test_the_baselines_conversation_is_replayed_so_that_all_see_the_same_prompts(
+    cli: Cli, talks: Path
+) -> None:
+    """The server is one whose speculation changes the reply: replayed turns agree all the same."""
+    data = measured(cli, talks, "--server-flag", "lossy")
+    assert len(data["baseline"].records) == 6
+    assert prompt_digests(data["baseline"]) == prompt_digests(data["eagle3"])
+    facts = {method: told for method, (_, told) in cells(cli).items()}
+    assert facts["baseline"]["conversation"] == "spoken"
+    assert facts["eagle3"]["conversation"] == "replayed"
+    assert facts["baseline"]["replies_digest"] == facts["eagle3"]["replies_digest"]
+    text = (cli.cwd / "run" / "report.md").read_text()
+    assert "3 of 3 prompts, 6 turns" in text
+    assert "spoken once and replayed to every other cell" in text
+    assert "## Acceptance length by turn: talks" in text
+
+
+def test_without_replay_a_method_that_answers_differently_is_flagged(cli: Cli, talks: Path) -> None:
+    data = measured(cli, talks, "--server-flag", "lossy", "--no-replay-turns")
+    first, second = (prompt_digests(data[m]) for m in ("baseline", "eagle3"))
+    assert first[0::2] == second[0::2]
+    assert first[1::2] != second[1::2]
+    text = (cli.cwd / "run" / "report.md").read_text()
+    assert "each spoke its own conversation" in text
+    assert "every cell spoke its own conversations" in text
+
+
+def everything_under(folder: Path) -> bytes:
+    return b"\n".join(p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file())
+
+
+def test_private_traffic_leaves_neither_prompts_nor_replies_in_the_run_folder(
+    cli: Cli, talks: Path, cache: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    measured(cli, talks)
+    held = everything_under(cli.cwd / "run")
+    assert SECRET.encode() not in held
+    assert b"and then?" not in held
+    for path in (cli.cwd / "run").rglob("requests.parquet"):
+        rows = pq.read_table(path).to_pylist()
+        assert all(r["text"] is None and r["token_ids"] is None for r in rows)
+        assert all(r["output_digest"] for r in rows)
+    assert not (cli.cwd / "run" / "conversations").exists()
+    assert not list((cache / "conversations").glob("*"))  # forgotten once the run is whole
+
+
+def test_keep_text_keeps_prompts_replies_and_the_conversation(cli: Cli, talks: Path) -> None:
+    data = measured(cli, talks, "--keep-text")
+    assert all(r.text for r in data["baseline"].records)
+    prompts = [json.loads(line) for line in (cli.cwd / "run/prompts/talks.jsonl").open()]
+    assert [p["prompt_id"] for p in prompts] == ["t0", "t1", "t2"]
+    assert prompts[0]["messages"][0]["content"] == f"{SECRET} 0"
+    assert prompts[0]["follow_ups"] == ["and then?"]
+    assert (cli.cwd / "run" / "conversations" / "talks.json").exists()
+
+
+def drop(cli: Cli, method: str) -> None:
+    import shutil
+
+    cell, _ = cells(cli)[method]
+    shutil.rmtree(cli.cwd / "run" / "cells" / cell.slug)
+
+
+def test_a_resumed_run_replays_what_was_spoken_before(cli: Cli, talks: Path) -> None:
+    before = measured(cli, talks, "--server-flag", "lossy", "--keep-text")
+    drop(cli, "eagle3")
+    done = cli("run", "--out", "run", "--resume")
+    assert "1 of 2 cells are whole already" in done.stdout
+    folder = RunFolder(cli.cwd / "run")
+    after = {c.group.method: folder.read_data(c) for c in folder.plan().cells}
+    assert prompt_digests(after["eagle3"]) == prompt_digests(before["eagle3"])
+    assert cells(cli)["eagle3"][1]["conversation"] == "replayed"
+
+
+def test_where_private_replies_are_gone_a_resumed_run_speaks_anew(cli: Cli, talks: Path) -> None:
+    """They were forgotten when the run was whole: keeping the baseline's cell would mix two."""
+    measured(cli, talks, "--server-flag", "lossy")
+    drop(cli, "eagle3")
+    done = cli("run", "--out", "run", "--resume")
+    assert "the replies that 1 cells were measured with are gone" in done.stdout.replace("\n", " ")
+    facts = {method: told for method, (_, told) in cells(cli).items()}
+    assert facts["baseline"]["conversation"] == "spoken"
+    assert facts["eagle3"]["conversation"] == "replayed"
+    assert facts["baseline"]["replies_digest"] == facts["eagle3"]["replies_digest"]
+
+
+def test_a_conversation_with_a_failed_turn_is_not_replayed() -> None:
+    prompts = [Prompt(prompt_id="a", messages=(Message(role="user", content="x"),),
+                      follow_ups=("y",))]  # fmt: skip
+    good = [record(0, prompt_id="a", turn=1, text="one"), record(1, prompt_id="a", turn=2)]
+    assert conversations.spoken(prompts, good) == {"a": ("one",)}
+    bad = [good[0], record(1, prompt_id="a", turn=2, error="reset")]
+    assert conversations.spoken(prompts, bad) is None
+
+
+def test_what_a_servers_error_quotes_of_a_private_prompt_is_cut_out() -> None:
+    prompt = Prompt(prompt_id="a", messages=(Message(role="user", content=SECRET),))
+    load = [LoadRequest(prompt, Asking("m", Sampling(), 8))]
+    error = f"HTTP 400: validation failed, input was '{SECRET}', too long"
+    (kept,) = private([record(0, prompt_id="a", error=error)], load)
+    assert kept.error == "HTTP 400: validation failed, input was '…', too long"
+
+
+Invoke = Callable[..., Any]
+
+
+def test_show_and_dry_run_count_turns(invoke: Invoke, talks: Path) -> None:
+    done = invoke("run", "-p", "calibration", "--suite", str(talks), "-c", "1", "-k", "3",
+                  "--limit", "0", "--dry-run")  # fmt: skip
+    assert "3 (6 turns)" in done.stdout
+    assert "conversations are spoken once" in done.stdout.replace("\n", " ")
