@@ -6,6 +6,7 @@ import importlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def _folder() -> Path:
     return data_root() / "suites"
 
 
+@cache
 def _families() -> dict[str, tuple[Path, dict[str, Any]]]:
     """By suite name: the file it stands in and its fields, a variant's laid over its family's."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}

@@ -23,7 +23,7 @@ from peagle_bench.errors import ConfigError, SuiteUnavailable, first_error
 from peagle_bench.suites import prepared
 from peagle_bench.suites.files import data_files, digest_of_files, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
-from peagle_bench.suites.rows import of_columns
+from peagle_bench.suites.rows import of_columns, sendable
 
 REACH_S = 10.0
 _REFERENCE = (
@@ -45,7 +45,8 @@ def load(suite: Suite, options: LoadOptions) -> Loaded:
     prompts: list[Prompt] = []
     for number, row in enumerate(rows):
         try:
-            prompts.append(of_columns(row, suite.columns, f"{suite.name}/{number}", suite))
+            prompt = of_columns(row, suite.columns, f"{suite.name}/{number}", suite)
+            prompts.append(sendable(prompt))
         except Unusable as why:
             skipped.add(str(why), f"row {number}")
     if not prompts:

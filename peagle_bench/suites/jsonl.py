@@ -12,7 +12,7 @@ from peagle_bench.errors import ConfigError
 from peagle_bench.suites.data_capture import is_capture, prompts_of_capture, time_of
 from peagle_bench.suites.files import Broken, data_files, digest_of_files, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
-from peagle_bench.suites.rows import of_columns, prompts_of
+from peagle_bench.suites.rows import of_columns, prompts_of, sendable
 
 
 def suite_of_path(path: Path) -> Suite:
@@ -42,7 +42,7 @@ def load(suite: Suite, options: LoadOptions) -> Loaded:
         try:
             if isinstance(row, Broken):
                 raise Unusable(row.why)
-            dated += [(_when(row), p) for p in _prompts(suite, row, place)]
+            dated += [(_when(row), sendable(p)) for p in _prompts(suite, row, place)]
         except Unusable as why:
             skipped.add(str(why), place)
     if not dated:

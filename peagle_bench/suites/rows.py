@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from peagle_bench.core.suite import Columns, Message, Prompt, Suite
 from peagle_bench.suites.loaded import Unusable
 
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+"""How a text of SPEED-Bench begins that has yet to be fetched from the data set it belongs to."""
 ID_KEYS = ("custom_id", "question_id", "prompt_id", "task_id", "id")
 _SHAREGPT_USER = {"human", "user"}
 _SHAREGPT_ASSISTANT = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
@@ -43,6 +45,13 @@ def prompts_of(row: Any, name: str, suite: Suite) -> list[Prompt]:
     if "model" not in row and isinstance(row.get("prompt"), str):
         return [of_text(row["prompt"], name, category, suite)]
     return of_body(row, name, category)
+
+
+def sendable(prompt: Prompt) -> Prompt:
+    """The prompt itself. Raises Unusable for a placeholder, wherever its rows came from."""
+    if any(PLACEHOLDER in text for text in prompt.texts()):
+        raise Unusable("a placeholder of SPEED-Bench, whose text is not here")
+    return prompt
 
 
 def row_id(row: Mapping[str, Any]) -> str | None:

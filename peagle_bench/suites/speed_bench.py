@@ -18,9 +18,8 @@ from peagle_bench.errors import ConfigError, SuiteUnavailable
 from peagle_bench.suites import hub, prepared, speed_sources
 from peagle_bench.suites.files import Broken, digest_of_file, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Unusable
-from peagle_bench.suites.rows import of_turns
+from peagle_bench.suites.rows import PLACEHOLDER, of_turns
 
-PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 JSONL_SCRIPT = (
     "https://raw.githubusercontent.com/NVIDIA-NeMo/Skills/refs/heads/main/nemo_skills/dataset/"
     "speed-bench/prepare.py"

@@ -17,6 +17,7 @@ from peagle_bench.core.suite import Prompt
 from peagle_bench.errors import ConfigError
 from peagle_bench.suites.catalog import find_suite, load
 from peagle_bench.suites.loaded import Loaded, LoadOptions
+from peagle_bench.suites.rows import PLACEHOLDER
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 USER = {"role": "user", "content": "hi"}
@@ -138,6 +139,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:…"}}
         ({"model": "m", "prompt": []}, "an empty prompt"),
         ({"model": "m", "prompt": [True]}, "neither text nor token ids"),
         ({"turns": ["a", ""]}, "an empty turn"),
+        ({"turns": ["a", f"{PLACEHOLDER} …"]}, "a placeholder of SPEED-Bench"),
+        ({"prompt": f"{PLACEHOLDER}\n\n{{article}}"}, "a placeholder of SPEED-Bench"),
         ({"conversations": [{"from": "alien", "value": "x"}]}, "neither user nor assistant"),
         ({"conversations": [{"from": "gpt", "value": "x"}]}, "no user message"),
         ({"captureData": {"endpointOutput": {}}}, "no captured input"),

@@ -12,7 +12,7 @@ import pytest
 from peagle_bench.errors import ConfigError, SuiteUnavailable
 from peagle_bench.suites import catalog
 from peagle_bench.suites.loaded import Loaded, LoadOptions
-from peagle_bench.suites.speed_bench import PLACEHOLDER
+from peagle_bench.suites.rows import PLACEHOLDER
 from tests.conftest import HUB
 from tests.standin_hub import GOOD_TOKEN, jsonl, parquet
 
