@@ -69,7 +69,7 @@ class Bench:
             self._drive(cell, self._requests(cell, [p.first_turn for p in warm], tokens))
             server.check_alive()
         replays = self._replays.get(cell.suite)
-        replies = None if replays is None else replays.read()
+        replies = None if replays is None else replays.read(chosen.prompts)
         before = _settled(metrics_url, None, 0)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         load = self._requests(cell, chosen.prompts, cell.max_tokens, replies)
@@ -181,7 +181,8 @@ def private(
 
 def _scrubbed(error: str, request: LoadRequest) -> str:
     """`error` with every run of QUOTED characters or more that the request holds cut out."""
-    held = "\n".join([request.prompt.model_dump_json(), *request.prompt.texts()])
+    sent = [*request.prompt.texts(), *(request.replies or ())]
+    held = "\n".join([request.prompt.model_dump_json(), *sent])
     out, at = [], 0
     while at < len(error):
         length = QUOTED

@@ -33,13 +33,15 @@ class Conversations:
             name = f"{folder.manifest()['provenance']['run_id']}-{suite}.json"
             self._path = cache_root() / "conversations" / name
 
-    def read(self) -> Replies | None:
-        """What was kept; None when nothing was, or it cannot be read."""
+    def read(self, prompts: Sequence[Prompt]) -> Replies | None:
+        """What was kept; None when nothing was, it cannot be read, or a prompt lacks a reply."""
         try:
             held = json.loads(self._path.read_text(encoding="utf-8"))
-            return {str(k): tuple(map(str, v)) for k, v in held.items()}
+            replies = {str(k): tuple(map(str, v)) for k, v in held.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return None
+        whole = all(len(replies.get(p.prompt_id, ())) == p.num_turns - 1 for p in prompts)
+        return replies if whole else None
 
     def write(self, replies: Replies) -> None:
         """Replaced as a whole. Raises FolderUnusable."""

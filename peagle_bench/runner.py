@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from peagle_bench import conversations, provenance
 from peagle_bench.bench import Bench
 from peagle_bench.conversations import Conversations
-from peagle_bench.core.plan import Cell, Plan, ServerGroup
+from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.result import CellResult
 from peagle_bench.errors import CellFailed, ConfigError, ServerError
 from peagle_bench.load.driver import Progress
@@ -76,7 +76,7 @@ def carry_out(prepared: Prepared, folder: RunFolder, listener: Listener) -> Outc
     for cell in plan.cells:
         if folder.has_cell(cell) and cell.cell_id not in kept:
             listener.note(f"{cell.label}: its records cannot be read; measuring it again")
-    kept -= _spoken_elsewhere(plan, kept, replays, folder, listener)
+    kept -= _spoken_elsewhere(prepared, kept, replays, folder, listener)
     if kept:
         listener.note(f"{len(kept)} of {len(plan.cells)} cells are whole already and kept")
     measured = tried = len(kept)
@@ -155,7 +155,7 @@ def _replays(prepared: Prepared, folder: RunFolder) -> dict[str, Conversations]:
 
 
 def _spoken_elsewhere(
-    plan: Plan,
+    prepared: Prepared,
     kept: set[str],
     replays: Mapping[str, Conversations],
     folder: RunFolder,
@@ -164,9 +164,9 @@ def _spoken_elsewhere(
     """Whole cells whose replies are gone: what is measured now could not be compared with them."""
     lost: set[str] = set()
     for name, held in replays.items():
-        now = held.read()
+        now = held.read(prepared.selections[name].prompts)
         digest = None if now is None else conversations.digest_of(now)
-        cells = [c for c in plan.cells if c.suite == name]
+        cells = [c for c in prepared.plan.cells if c.suite == name]
         whole = [c for c in cells if c.cell_id in kept]
         other = [c for c in whole if folder.read_facts(c).get("replies_digest") != digest]
         if other and len(whole) < len(cells):

@@ -168,7 +168,7 @@ def _spread(values: Sequence[int]) -> str:
 def _facts(console: Console, facts: dict[str, str]) -> None:
     """`name      value`, long values wrapped under themselves; empty ones left out."""
     table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="bold")
+    table.add_column(no_wrap=True, style="bold", min_width=12)
     table.add_column(overflow="fold")
     for name, value in facts.items():
         if value:

@@ -10,7 +10,6 @@ import os
 import random
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from peagle_bench.suites import prepared
 from peagle_bench.suites.files import data_files, digest_of_files, rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions, Skipped, Unusable
 from peagle_bench.suites.rows import of_columns, sendable
+
+Rows = list[dict[str, Any]]
 
 REACH_S = 10.0
 _REFERENCE = (
@@ -52,9 +53,6 @@ def load(suite: Suite, options: LoadOptions) -> Loaded:
     if not prompts:
         raise ConfigError(f"no row of {suite.hub.dataset} is a request: {skipped}")
     return Loaded(prompts, skipped.stamps(len(rows)), facts | {"skipped": dict(skipped.reasons)})
-
-
-Rows = list[dict[str, Any]]
 
 
 def rows_of_suite(suite: Suite, options: LoadOptions) -> tuple[Rows, dict[str, Any]]:
@@ -123,17 +121,18 @@ def fetch(source: HubSource, suite: Suite, limit: int | None = None) -> tuple[Ro
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     datasets.logging.set_verbosity_error()
-    reached = _reach(source, suite)
+    unreached = _unreached(source)
     words: dict[str, Any] = {"split": source.split, "revision": source.revision}
     held: dict[str, Any] = {"name": source.config, "revision": source.revision}
-    with _offline(datasets, reached.why is not None):
+    with _offline(datasets, unreached is not None):
         try:
             builder = datasets.load_dataset_builder(source.dataset, **held)
             served = str(builder.hash)
-            if source.revision not in (None, served) and reached.why is not None:
+            if source.revision not in (None, served):
                 raise SuiteUnavailable(
                     f"the cache holds {source.dataset} at {served[:12]}, not at the pinned "
-                    f"{str(source.revision)[:12]}, and {reached.why}. {_local(suite)}"
+                    f"{str(source.revision)[:12]}, and {unreached or 'the hub does not give it'}. "
+                    f"{_local(suite)}"
                 )
             if limit is None:
                 loaded: Iterable[Any] = datasets.load_dataset(
@@ -148,29 +147,18 @@ def fetch(source: HubSource, suite: Suite, limit: int | None = None) -> tuple[Ro
         except SuiteUnavailable:
             raise
         except Exception as error:  # whatever the library raises, the user needs one sentence
-            raise SuiteUnavailable(_why(source, suite, error, reached)) from error
-    facts: dict[str, Any] = {
-        "source": f"hub {source.dataset}",
-        "revision": source.revision or reached.commit or served,
-    }
+            raise SuiteUnavailable(_why(source, suite, error, unreached)) from error
+    facts: dict[str, Any] = {"source": f"hub {source.dataset}", "revision": served}
     if source.config is not None:
         facts["config"] = source.config
     return rows, facts
 
 
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """Whether the hub answered."""
+def _unreached(source: HubSource) -> str | None:
+    """Why the hub cannot be asked; None when it answers.
 
-    commit: str | None = None
-    why: str | None = None
-    """Why it did not; None when it did."""
-
-
-def _reach(source: HubSource, suite: Suite) -> _Reached:
-    """One question with a time-out of its own: the library would try for 23 s, or minutes.
-
-    Raises SuiteUnavailable for what asking again cannot mend.
+    One question with a time-out of its own: the library would try for 23 s, or minutes. Raises
+    SuiteUnavailable for what asking again cannot mend.
     """
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (
@@ -180,10 +168,10 @@ def _reach(source: HubSource, suite: Suite) -> _Reached:
     )
 
     if constants.HF_HUB_OFFLINE:
-        return _Reached(why="HF_HUB_OFFLINE is set")
+        return "HF_HUB_OFFLINE is set"
     page = f"{endpoint()}/datasets/{source.dataset}"
     try:
-        told = HfApi().dataset_info(source.dataset, revision=source.revision, timeout=REACH_S)
+        HfApi().dataset_info(source.dataset, revision=source.revision, timeout=REACH_S)
     except RevisionNotFoundError as error:
         raise SuiteUnavailable(
             f"{source.dataset} has no revision {source.revision}: see {page}/commits/main"
@@ -201,10 +189,10 @@ def _reach(source: HubSource, suite: Suite) -> _Reached:
                 f"{endpoint()} does not take this HF_TOKEN (HTTP 401): make a new one at "
                 f"{endpoint()}/settings/tokens, or unset it for public data"
             ) from error
-        return _Reached(why=f"{_host()} answered HTTP {status}")
+        return f"{_host()} answered HTTP {status}"
     except Exception as error:  # no connection, no name, no answer in time
-        return _Reached(why=f"{_host()} cannot be reached ({type(error).__name__}: {_line(error)})")
-    return _Reached(commit=told.sha)
+        return f"{_host()} cannot be reached ({type(error).__name__}: {_line(error)})"
+    return None
 
 
 @contextlib.contextmanager
@@ -270,7 +258,7 @@ def _check_columns(dataset: str, columns: Columns, rows: list[dict[str, Any]]) -
         raise ConfigError(f"{dataset} has no column {', '.join(missing)}; it has {', '.join(held)}")
 
 
-def _why(source: HubSource, suite: Suite, error: Exception, reached: _Reached) -> str:
+def _why(source: HubSource, suite: Suite, error: Exception, unreached: str | None) -> str:
     """One sentence for what went wrong, and what to do."""
     text, page = str(error), f"{endpoint()}/datasets/{source.dataset}"
     if "gated" in text.lower():
@@ -284,8 +272,8 @@ def _why(source: HubSource, suite: Suite, error: Exception, reached: _Reached) -
         return f"{source.dataset} has no config {source.config}: {_line(error)}"
     if isinstance(error, ValueError) and "split" in text.lower():
         return f"{source.dataset} has no split {source.split}: {_line(error)}"
-    if reached.why is not None:
-        return f"{source.dataset} is not in the cache, and {reached.why}. {_local(suite)}"
+    if unreached is not None:
+        return f"{source.dataset} is not in the cache, and {unreached}. {_local(suite)}"
     what = f"{type(error).__name__}: {_line(error)}"
     return f"{source.dataset} cannot be loaded ({what}). {_local(suite)}"
 

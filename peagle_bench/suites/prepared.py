@@ -29,7 +29,7 @@ def is_prepared(name: str) -> bool:
 def read(
     suite: Suite, name: str | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-    """Rows and facts; None when nothing was prepared, or for another revision.
+    """Rows and facts; None when nothing was prepared, or of another data set or revision.
 
     name: what the rows are kept under, where several suites share them.
     Raises SuiteUnavailable when the files were changed or damaged.
@@ -45,6 +45,8 @@ def read(
         raise SuiteUnavailable(_again(suite, folder, str(error))) from error
     if about.get("sha256") != digest_of_file(folder / "rows.jsonl"):
         raise SuiteUnavailable(_again(suite, folder, "rows.jsonl is not what was prepared"))
+    if about.get("of") != _of(suite):
+        return None
     if suite.hub and about.get("revision") not in (None, suite.hub.revision):
         return None
     return rows, about
@@ -61,13 +63,20 @@ def write(
         with aside.open("w", encoding="utf-8") as out:
             for row in rows:
                 out.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-        about = facts | {"rows": len(rows), "sha256": digest_of_file(aside)}
+        about = facts | {"of": _of(suite), "rows": len(rows), "sha256": digest_of_file(aside)}
         (folder / "about.json").unlink(missing_ok=True)
         aside.replace(folder / "rows.jsonl")
         (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise FolderUnusable(f"cannot write {folder}: {error.strerror or error}") from error
     return folder
+
+
+def _of(suite: Suite) -> list[Any]:
+    """What the rows are a copy of: another suite of the same name must not take them."""
+    source = suite.hub
+    held = [source.dataset, source.config, source.split] if source else []
+    return [*held, suite.sample]
 
 
 def _again(suite: Suite, folder: Path, why: str) -> str:

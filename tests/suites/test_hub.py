@@ -379,3 +379,15 @@ def test_a_suite_of_ones_own_cannot_be_prepared(invoke: Callable[..., Any]) -> N
     assert done.returncode == 2
     assert "needs nothing prepared" in done.stderr
     assert hub.endpoint() == HUB.url
+
+
+def test_a_suite_of_ones_own_never_takes_what_another_of_its_name_laid_by(
+    invoke: Callable[..., Any], fresh: Callable[[], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text("".join(json.dumps({"question": f"q{i}?"}) + "\n" for i in range(1319)))
+    assert invoke("suites", "prepare", "gsm8k", "--from", str(path)).returncode == 0
+    dataset = fresh()
+    add(dataset, [{"question": "mine?"}])
+    own = smaller("gsm8k", hub=HubSource(dataset=dataset), rows=None, sample=None)
+    assert [p.messages[0].content for p in loaded(own).prompts] == ["mine?"]
