@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +33,9 @@ from peagle_bench.targets.process import Server
 
 WARMUP_TOKENS = 32
 SETTLE_S = 3.0
-QUOTED = 16
-"""Characters of a prompt in a row that an error message must not carry into a private run."""
+# Errors of a record that carry words of the server, and the one message that is ours to keep.
+_FOREIGN = re.compile(r"(HTTP \d+|server error in the stream|unreadable event|not HTTP): ")
+_LENGTH = re.compile(r"maximum context length is \d+ tokens")
 
 
 class Bench:
@@ -165,36 +167,24 @@ class Bench:
             raise ServerDied(f"{cell.label}: cannot connect to {base_url}: {error}") from error
         if config.keep_text or self._prepared.selections[cell.suite].suite.public:
             return driven
-        return Driven(private(driven.records, load), driven.client)
+        return Driven(private(driven.records), driven.client)
 
 
-def private(
-    records: Sequence[RequestRecord], load: Sequence[LoadRequest]
-) -> tuple[RequestRecord, ...]:
-    """The records, with what a server's error quotes of a private prompt or reply taken out."""
-    prompts = {r.prompt.prompt_id: r for r in load}
+def private(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+    """The records without the server's own words in their errors: they may quote a prompt."""
     return tuple(
-        r if r.error is None else replace(r, error=_scrubbed(r.error, prompts[r.prompt_id]))
-        for r in records
+        r if r.error is None else replace(r, error=_without_quotes(r.error)) for r in records
     )
 
 
-def _scrubbed(error: str, request: LoadRequest) -> str:
-    """`error` with every run of QUOTED characters or more that the request holds cut out."""
-    sent = [*request.prompt.texts(), *(request.replies or ())]
-    held = "\n".join([request.prompt.model_dump_json(), *sent])
-    out, at = [], 0
-    while at < len(error):
-        length = QUOTED
-        if error[at : at + length] in held and len(error) - at >= length:
-            while at + length < len(error) and error[at : at + length + 1] in held:
-                length += 1
-            out.append("…")
-            at += length
-        else:
-            out.append(error[at])
-            at += 1
-    return "".join(out)
+def _without_quotes(error: str) -> str:
+    """What happened, as far as it is told in words of ours."""
+    kind = _FOREIGN.match(error)
+    if kind is None:
+        return error
+    length = _LENGTH.search(error)
+    said = length[0] if length else "what it says may quote the prompt; --keep-text keeps it"
+    return f"{kind[1]} ({said})"
 
 
 def terms_of(prepared: Prepared, cell: Cell, rendering: Rendering) -> Terms:

@@ -117,8 +117,11 @@ def run(
         ),
     ] = None,
     category: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Only prompts of these categories.  [default: all]"),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only prompts of this category; may be given several times.  [default: all]",
+        ),
     ] = None,
     tier: Annotated[
         str | None,
@@ -283,7 +286,7 @@ def run(
         "concurrency": _ints("--concurrency", concurrency),
         "profile": profile,
         "limit": limit,
-        "categories": _names(category),
+        "categories": tuple(category) if category else None,
         "tier": tier,
         "oversample": oversample,
         "allow_partial": allow_partial,
@@ -529,7 +532,9 @@ def _run(
     options |= {k: v for k, v in given.items() if v is not None}
     if resume and out is not None:
         # Options lie over the run's own, so that a mended one can be given alone.
-        options = RunFolder(out).plan().config.model_dump() | options
+        own = RunFolder(out).plan().config.model_dump()
+        own["limit"] = own["limit"] or 0  # None is no limit, not "the profile's default"
+        options = own | options
     config, profile, why = planning.resolve(options)
     prepared = planning.prepare(config, profile, why, dry=dry_run)
     print_start(console, prepared)
@@ -674,6 +679,8 @@ def _fail(text: str, code: int) -> int:
 
 def _interrupt(*_: object) -> None:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: servers are stopped first."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a script
+        raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 

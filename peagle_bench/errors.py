@@ -101,7 +101,18 @@ class CellFailed(ServerError):
 
 
 def first_error(error: Any) -> str:
-    """The first complaint of a pydantic ValidationError: where, what, and the value given."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']} (got {str(first['input'])[:80]!r})"
+    """The first complaint of a pydantic ValidationError: where, what, and the value given; of
+    fields that are missing, all."""
+    complaints = error.errors()
+    missing = [_where(c) for c in complaints if c["type"] == "missing"]
+    if missing:
+        return f"{', '.join(missing)}: missing"
+    first = complaints[0]
+    what = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return str(what)
+    return f"{_where(first)}: {what} (got {str(first['input'])[:80]!r})"
+
+
+def _where(complaint: Any) -> str:
+    return ".".join(str(part) for part in complaint["loc"])

@@ -71,6 +71,13 @@ class Prepared:
         return self.profile.target.kind == "calibration"
 
     @property
+    def private(self) -> bool:
+        """Some of the prompts are nobody else's business, and the run keeps no text."""
+        return not self.plan.config.keep_text and any(
+            not chosen.suite.public for chosen in self.selections.values()
+        )
+
+    @property
     def estimate(self) -> str | None:
         """Why every number is an estimate; None for a real server."""
         return "from the calibration server, not from a model" if self.calibrated else None

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from peagle_bench import conversations, provenance
@@ -108,7 +109,8 @@ def _serve(
     """
     folder.clear_failure(group)
     spec = _server_spec(prepared, group, model)
-    server = Server(spec, folder.server_dir(group) / "server.log")
+    log = folder.server_dir(group) / "server.log"
+    server = Server(spec, log)
     row: dict[str, Any] = {
         "command": shlex.join(spec.command),
         "env": dict(spec.env),
@@ -116,6 +118,7 @@ def _serve(
     }
     folder.write_server(group, row)
     measured, lost = 0, []
+    before_prompts: int | None = None
     try:
         server.start()
         server.wait_ready(prepared.plan.config.ready_timeout_s, listener.server_waiting)
@@ -123,6 +126,7 @@ def _serve(
         row["facts"] = {} if prepared.calibrated else vllm.server_facts(spec.base_url)
         folder.write_server(group, row)
         listener.server_ready(group, server.ready_s or 0.0)
+        before_prompts = log.stat().st_size
         bench = Bench(prepared, folder, server, row, replays, listener.progress)
         for number, cell in enumerate(cells, tried + 1):
             listener.cell_starting(cell, number, len(prepared.plan.cells))
@@ -136,12 +140,25 @@ def _serve(
             measured += 1
             listener.cell_done(result)
     except ServerError as error:
-        folder.write_failure(group, str(error))
-        listener.failed(group.label, str(error))
+        why = str(error)
+        if before_prompts is not None and prepared.private:
+            why = why.splitlines()[0]  # the log's tail may quote a prompt
+        folder.write_failure(group, why)
+        listener.failed(group.label, why)
     finally:
         with _uninterrupted():
             server.stop()
+            if before_prompts is not None and prepared.private:
+                _forget_after(log, before_prompts)
     return measured
+
+
+def _forget_after(log: Path, size: int) -> None:
+    """Cut a server's log off where prompts began: what a server says of one may quote it."""
+    with log.open("r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"[what followed may quote prompts and is not kept; --keep-text keeps it]\n")
 
 
 def _replays(prepared: Prepared, folder: RunFolder) -> dict[str, Conversations]:
@@ -231,6 +248,7 @@ def begin(prepared: Prepared, folder: RunFolder) -> None:
                     f"{folder.path} was begun with {what} {then}, here it is {now}: cells of both "
                     "cannot stand in one table. Start a new run with another --out"
                 )
+        _refuse_other_prompts(prepared, folder, first["suites"])
         session = {
             "started": facts["started"],
             "argv": facts["argv"],
@@ -243,6 +261,20 @@ def begin(prepared: Prepared, folder: RunFolder) -> None:
     if prepared.plan.config.keep_text:
         for name, chosen in prepared.selections.items():
             folder.write_prompts(name, chosen.prompts)
+
+
+def _refuse_other_prompts(prepared: Prepared, folder: RunFolder, before: Mapping[str, Any]) -> None:
+    """Raises ConfigError where whole cells are of prompts that the suite no longer has."""
+    whole = [c for c in folder.plan().cells if folder.has_cell(c)]
+    for name, chosen in prepared.selections.items():
+        digest = before.get(name, {}).get("digest", chosen.digest)
+        cells = sum(c.suite == name for c in whole)
+        if digest != chosen.digest and cells:
+            raise ConfigError(
+                f"the prompts of {name} are not those that {folder.path} was begun with (digest "
+                f"{digest[:12]}, now {chosen.digest[:12]}): its {cells} whole cells cannot stand "
+                "beside new ones. Start a new run with another --out"
+            )
 
 
 def manifest_facts(prepared: Prepared) -> dict[str, Any]:

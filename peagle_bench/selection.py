@@ -72,20 +72,33 @@ def select(
                 "tokens and were left out (--skip-long)"
             )
             stamps.append(Finding(code="skipped-long", text=text))
+            notes.append(f"{suite.name}: {text}")
     chosen = catalog.drawn(prompts, config.limit, config.seed, config.oversample)
     if not config.skip_long:
         notes += _refuse_long(suite, chosen, max_tokens, served, tokenizer)
     if config.limit is not None and config.limit > len(prompts):
         if config.oversample:
-            text = f"OVERSAMPLED: {len(chosen)} requests from {len(prompts)} prompts (--oversample)"
+            text = f"OVERSAMPLED: {len(chosen)} prompts from {len(prompts)} (--oversample)"
             stamps.append(Finding(code="oversampled", text=text))
         else:
             notes.append(
                 f"{suite.name} has {len(prompts)} prompts: --limit {config.limit} takes them all "
                 "(--oversample would repeat them)"
             )
-    facts = loaded.facts | {"available": available}
+    copies = len(chosen) - len({_content(p) for p in chosen})
+    if copies and not config.oversample:
+        text = (
+            f"{copies} of {len(chosen)} prompts are copies of others: intervals count each as an "
+            "observation of its own"
+        )
+        stamps.append(Finding(code="copies", text=text))
+    facts = loaded.facts | {"available": available, "loaded": len(loaded.prompts)}
     return Selection(suite, chosen, tuple(stamps), tuple(notes), facts, prompts_digest(chosen))
+
+
+def _content(prompt: Prompt) -> str:
+    """All of a prompt but its name."""
+    return prompt.model_copy(update={"prompt_id": ""}).model_dump_json()
 
 
 def served_length(flags: dict[str, FlagValue]) -> int | None:

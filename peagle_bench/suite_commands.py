@@ -19,7 +19,7 @@ from peagle_bench.profiles import choose, profile_named
 from peagle_bench.selection import long_text, served_length, too_long
 from peagle_bench.suites import catalog
 from peagle_bench.suites.loaded import Loaded, LoadOptions
-from peagle_bench.targets.tokenizer import TargetTokenizer
+from peagle_bench.targets.tokenizer import CannotRender, TargetTokenizer
 
 
 def list_suites(console: Console) -> None:
@@ -82,8 +82,9 @@ def check_file(console: Console, reference: str, profile: str, max_tokens: int |
     tokenizer = TargetTokenizer(found)
     loaded = catalog.load(suite, LoadOptions(True, tokenizer.vocabulary, console.print))
     _facts(console, {"suite": f"{suite.name}: {suite.source}"})
-    _describe(console, loaded, tokenizer)
-    return _check_lengths(console, suite, loaded.prompts, found, max_tokens, tokenizer)
+    refused = _describe(console, loaded, tokenizer)
+    fit = _check_lengths(console, suite, loaded.prompts, found, max_tokens, tokenizer)
+    return 1 if refused else fit
 
 
 def _check_lengths(
@@ -118,8 +119,11 @@ def _profile(name: str) -> Profile:
     return choose(provenance.gpus())[0] if name == "auto" else profile_named(name)
 
 
-def _describe(console: Console, loaded: Loaded, tokenizer: TargetTokenizer) -> None:
-    """Size, digest, kinds, categories, lengths, and what must be said."""
+def _describe(console: Console, loaded: Loaded, tokenizer: TargetTokenizer) -> int:
+    """Size, digest, kinds, categories, lengths, and what must be said.
+
+    Returns how many prompts the target's chat template refuses.
+    """
     prompts = loaded.prompts
     turns = sum(p.num_turns for p in prompts)
     several = sum(p.num_turns > 1 for p in prompts)
@@ -132,6 +136,7 @@ def _describe(console: Console, loaded: Loaded, tokenizer: TargetTokenizer) -> N
         size += f", {several:,} of them conversations: {turns:,} requests"
     size += f" ({', '.join(f'{n:,} {kind}' for kind, n in kinds.items())})"
     categories = Counter(p.category for p in prompts)
+    lengths, refused = _lengths(prompts, tokenizer)
     _facts(
         console,
         {
@@ -141,20 +146,29 @@ def _describe(console: Console, loaded: Loaded, tokenizer: TargetTokenizer) -> N
             "categories": ", ".join(f"{c} {n:,}" for c, n in sorted(categories.items()))
             if len(categories) > 1
             else "",
-            "tokens": _lengths(prompts, tokenizer),
+            "tokens": lengths,
+            "refused": f"{len(refused)} of {len(prompts)} prompts: {refused[0]}" if refused else "",
             **{s.code: s.text for s in loaded.stamps if s.code != "stamp"},
         },
     )
+    return len(refused)
 
 
-def _lengths(prompts: Sequence[Prompt], tokenizer: TargetTokenizer) -> str:
-    """Lengths of what is sent up to the last turn, replies left out."""
+def _lengths(prompts: Sequence[Prompt], tokenizer: TargetTokenizer) -> tuple[str, list[str]]:
+    """Lengths of what is sent up to the last turn, replies left out; and what was refused."""
+    lengths: list[int] = []
+    refused: list[str] = []
     try:
-        lengths = sorted(tokenizer.length(p) for p in prompts)
+        for prompt in prompts:
+            try:
+                lengths.append(tokenizer.length(prompt))
+            except CannotRender as error:
+                refused.append(str(error))
     except TargetUnavailable as error:
         most = sorted(p.most_tokens() for p in prompts)
-        return f"not counted ({error}); bytes: {_spread(most)}"
-    return f"{_spread(lengths)} (as {tokenizer.name} renders them, replies left out)"
+        return f"not counted ({error}); bytes: {_spread(most)}", []
+    told = f"as {tokenizer.name} renders them, replies left out"
+    return f"{_spread(sorted(lengths))} ({told})" if lengths else "", refused
 
 
 def _spread(values: Sequence[int]) -> str:

@@ -13,8 +13,7 @@ from peagle_bench import conversations
 from peagle_bench.bench import private
 from peagle_bench.core.plan import Cell
 from peagle_bench.core.record import CellData
-from peagle_bench.core.suite import Message, Prompt, Sampling
-from peagle_bench.load.client import Asking, LoadRequest
+from peagle_bench.core.suite import Message, Prompt
 from peagle_bench.store import RunFolder
 from tests.conftest import Cli, record
 
@@ -153,12 +152,57 @@ def test_a_conversation_with_a_failed_turn_is_not_replayed() -> None:
     assert conversations.spoken(prompts, bad) is None
 
 
-def test_what_a_servers_error_quotes_of_a_private_prompt_is_cut_out() -> None:
-    prompt = Prompt(prompt_id="a", messages=(Message(role="user", content=SECRET),))
-    load = [LoadRequest(prompt, Asking("m", Sampling(), 8))]
-    error = f"HTTP 400: validation failed, input was '{SECRET}', too long"
-    (kept,) = private([record(0, prompt_id="a", error=error)], load)
-    assert kept.error == "HTTP 400: validation failed, input was '…', too long"
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        ("HTTP 400: bad: PIN 4711", "HTTP 400 (what it says may quote the prompt; --keep-text"),
+        ("server error in the stream: 'PIN 4711'", "server error in the stream (what it says"),
+        ("unreadable event: not a JSON object: b'PIN 4711'", "unreadable event (what it says"),
+        (
+            "HTTP 400: This model's maximum context length is 2048 tokens, not PIN 4711",
+            "HTTP 400 (maximum context length is 2048 tokens)",
+        ),
+        ("no response within 5 s", "no response within 5 s"),
+    ],
+)
+def test_a_servers_own_words_are_not_kept_of_private_traffic(error: str, kept: str) -> None:
+    """However short the quote: a name or a PIN is one too."""
+    (found,) = private([record(0, error=error)])
+    assert found.error is not None
+    assert found.error.startswith(kept)
+    assert "PIN" not in found.error
+
+
+def test_the_log_of_a_private_runs_server_ends_where_prompts_begin(cli: Cli, talks: Path) -> None:
+    measured(cli, talks)
+    for log in (cli.cwd / "run" / "servers").rglob("server.log"):
+        assert log.read_text().endswith("is not kept; --keep-text keeps it]\n")
+    measured(cli, talks, "--keep-text", out="kept")
+    for log in (cli.cwd / "kept" / "servers").rglob("server.log"):
+        assert "is not kept" not in log.read_text()
+
+
+def test_resume_refuses_prompts_that_changed_since_the_run_began(cli: Cli, talks: Path) -> None:
+    measured(cli, talks)
+    drop(cli, "eagle3")
+    rows = json.loads(talks.read_text())
+    talks.write_text(json.dumps([*rows, rows[0] | {"id": "new"}]))
+    before = (cli.cwd / "run" / "report.md").read_text()
+    done = cli("run", "--out", "run", "--resume")
+    assert done.returncode == 2
+    assert "the prompts of talks are not those" in done.stderr
+    assert "its 1 whole cells" in done.stderr
+    assert (cli.cwd / "run" / "report.md").read_text() == before
+
+
+def test_resume_keeps_the_whole_suite_that_limit_0_asked_for(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"q{i}"}) + "\n" for i in range(30)))
+    words = ("run", "-p", "calibration", "-s", str(path), "-m", "baseline", "-c", "8")
+    assert cli(*words, "--limit", "0", "--max-tokens", "4", "--out", "r").returncode == 0
+    done = cli("run", "--out", "r", "--resume")
+    assert "1 of 1 cells are whole already" in done.stdout
+    assert RunFolder(cli.cwd / "r").plan().config.limit is None
 
 
 Invoke = Callable[..., Any]

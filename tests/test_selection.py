@@ -123,8 +123,9 @@ def measured(cli: Any, traffic: Path, *words: str) -> str:
 
 def test_oversampling_is_done_only_when_asked_and_stamped(cli: Any, traffic: Path) -> None:
     told = measured(cli, traffic, "--limit", "12", "--oversample")
-    assert "OVERSAMPLED: 12 requests from 5 prompts" in told
+    assert "OVERSAMPLED: 12 prompts from 5" in told
     assert "> **OVERSAMPLED" in told
+    assert "12 prompts, repeated from 5" in told
     done = cli("run", "-p", "calibration", "--suite", str(traffic), "-c", "1", "--limit", "12",
                "--dry-run")  # fmt: skip
     assert "has 5 prompts: --limit 12 takes them all" in " ".join(done.stdout.split())
@@ -158,6 +159,25 @@ def test_random_tokens_say_in_table_report_and_chart_that_they_mislead(cli: Any)
     folder = RunFolder(cli.cwd / "run")
     (first, *_) = folder.plan().cells
     assert {r.prompt_tokens for r in folder.read_data(first).records} == {512}
+
+
+def test_copies_among_ones_own_prompts_are_said(cli: Any, traffic: Path) -> None:
+    rows = [{"id": i, "prompt": "the same"} for i in range(3)] + [{"id": 9, "prompt": "other"}]
+    traffic.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    told = measured(cli, traffic, "--limit", "0")
+    assert "2 of 4 prompts are copies of others" in told
+
+
+def test_a_report_names_the_categories_that_were_asked(cli: Any, traffic: Path) -> None:
+    rows = [{"prompt": f"q{i}", "category": "a|b" if i % 2 else None} for i in range(6)]
+    traffic.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    done = cli("run", "-p", "calibration", "-s", str(traffic), "-m", "eagle3", "-k", "3", "-c", "1",
+               "--limit", "0", "--max-tokens", "12", "--out", "both")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = (cli.cwd / "both" / "report.md").read_text()
+    assert "| C | method | K | no category | a\\|b |" in report
+    told = measured(cli, traffic, "--limit", "0", "--category", "a|b")
+    assert "3 of 3 prompts (only a|b, out of 6)" in told
 
 
 def test_a_category_that_is_not_there_is_a_usage_error(invoke: Invoke) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+NO_CATEGORY = "all"
+"""The category of prompts that have none."""
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
@@ -48,9 +50,13 @@ class Prompt(BaseModel):
     """Completions endpoint: raw text or token ids, sent as they are."""
     tools: tuple[dict[str, Any], ...] = ()
     """Tool definitions that the template renders; replies stay text."""
+    template_options: dict[str, Any] = {}
+    """Fields of the request that change how its prompt is rendered, sent as they were."""
     max_tokens: int | None = Field(default=None, ge=1)
     """The request's own output cap, where the traffic named one."""
-    category: str = "all"
+    left_out: tuple[str, ...] = ()
+    """Fields of the request that are not sent."""
+    category: str = NO_CATEGORY
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -110,7 +116,7 @@ class HubSource(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    dataset: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
     """`owner/name`"""
     config: str | None = None
     split: str = "test"
@@ -195,6 +201,23 @@ class Suite(BaseModel):
     """What every table and report on this suite must say."""
     note: str = ""
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Nothing that is set is without effect."""
+        needs = {"jsonl": "path", "random_tokens": "random"}.get(self.loader, "hub")
+        if getattr(self, needs) is None:
+            raise ValueError(f"loader {self.loader} needs `{needs}:`")
+        for other in {"path", "random", "hub"} - {needs}:
+            if getattr(self, other) is not None:
+                raise ValueError(f"`{other}:` has no meaning for loader {self.loader}")
+        if self.loader == "hub" and self.columns is None:
+            raise ValueError("loader hub needs `columns:`")
+        if needs != "hub" and (self.rows or self.sample):
+            raise ValueError("`rows:` and `sample:` are for suites of the hub; --limit draws too")
+        if "{prompt}" not in self.template:
+            raise ValueError("the template must hold {prompt}")
+        return self
+
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """sha256 over all that is sent, in order, with ids: equal digests, equal requests."""
@@ -205,6 +228,7 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
             p.follow_ups,
             p.completion,
             p.tools,
+            p.template_options,
             p.max_tokens,
         ]
         for p in prompts

@@ -73,6 +73,7 @@ class LoadRequest:
             body["messages"] = prompt.conversation(replies)
         else:
             body["prompt"] = prompt.completion
+        body |= prompt.template_options
         if prompt.tools:  # rendered into the prompt; the reply stays text
             body |= {"tools": prompt.tools, "tool_choice": "none"}
         body |= {

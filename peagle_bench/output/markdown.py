@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from peagle_bench.analysis.table import Row, best_rows
-from peagle_bench.core.plan import Plan
+from peagle_bench.core.plan import Plan, RunConfig
 from peagle_bench.core.result import CellResult
+from peagle_bench.core.suite import NO_CATEGORY
 from peagle_bench.output import words
 from peagle_bench.output.findings import grouped_findings
 
@@ -31,12 +32,8 @@ def report_md(
     facts = manifest["provenance"]
     parts = [f"# {', '.join(plan.suites)} on {plan.config.profile}", ""]
     parts += [*_headlines(rows), ""]
-    estimate = any(r.standing == "ESTIMATE" for r in rows)
-    if estimate:
-        parts += [
-            "> **ESTIMATE.** These numbers come from the calibration server, not from a model.",
-            "",
-        ]
+    if facts["estimate"]:
+        parts += [f"> **ESTIMATE.** These numbers come {facts['estimate']}.", ""]
     for suite in plan.suites:
         parts += [f"## {suite}", ""]
         for stamp in facts["suites"].get(suite, {}).get("stamps", ()):
@@ -45,7 +42,11 @@ def report_md(
         parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
         parts += [""]
     parts += _positions(rows)
-    parts += _lengths_by(rows, "category", {id(r): dict(r.by_category) for r in rows})
+    parts += _lengths_by(
+        rows,
+        "category",
+        {id(r): {_category(c): v for c, v in r.by_category.items()} for r in rows},
+    )
     parts += _lengths_by(
         rows, "turn", {id(r): {f"turn {t}": v for t, v in r.by_turn.items()} for r in rows}
     )
@@ -134,6 +135,11 @@ def _positions(rows: Sequence[Row]) -> list[str]:
     return [*lines, ""]
 
 
+def _category(name: str) -> str:
+    """As a table's head; rows without a category are not all rows."""
+    return "no category" if name == NO_CATEGORY else name.replace("|", "\\|")
+
+
 def _lengths_by(
     rows: Sequence[Row], what: str, told: Mapping[int, Mapping[str, float]]
 ) -> list[str]:
@@ -196,7 +202,7 @@ def _how(
         f"{'as the suite says' if config.temperature is None else config.temperature}",
     ]
     for name, suite in facts["suites"].items():
-        lines.append(_suite_line(name, suite, config.replay_turns))
+        lines.append(_suite_line(name, suite, config))
     lines += [
         "",
         "Speedups are ratios of OTPS; intervals are 95 %, from a paired bootstrap over "
@@ -218,12 +224,17 @@ def _how(
     return lines
 
 
-def _suite_line(name: str, suite: Mapping[str, Any], replayed: bool) -> str:
+def _suite_line(name: str, suite: Mapping[str, Any], config: RunConfig) -> str:
     """What was asked, and where it came from."""
     told, turns = suite["facts"], suite["requests"] > suite["prompts"]
     asked = f"{suite['prompts']} of {told['available']} prompts"
+    if suite["prompts"] > told["available"]:
+        asked = f"{suite['prompts']} prompts, repeated from {told['available']}"
     if turns:
         asked += f", {suite['requests']} turns"
+    chosen = [*config.categories, *([config.tier] if config.tier else [])]
+    if chosen:
+        asked += f" (only {', '.join(chosen)}, out of {told['loaded']})"
     revision = f" at {str(told['revision'])[:12]}" if told.get("revision") else ""
     line = (
         f"- {name} version {suite['version']}: {asked}, digest `{suite['digest'][:16]}`; "
@@ -233,8 +244,8 @@ def _suite_line(name: str, suite: Mapping[str, Any], replayed: bool) -> str:
         line += (
             "; conversations were spoken once and replayed to every other cell, so that all saw "
             "the same prompts"
-            if replayed
-            else "; every cell spoke its own conversations, whose later prompts differ"
+            if config.replay_turns
+            else "; every cell spoke its own conversations, whose later prompts may differ"
         )
     return line
 

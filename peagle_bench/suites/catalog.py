@@ -43,11 +43,7 @@ def _suites_in(path: Path) -> list[dict[str, Any]]:
     variants = held.pop("variants", [])
     if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
         raise ConfigError(f"{path}: variants is no list of mappings")
-    return (
-        [held, *(_over(held, v) for v in variants)]
-        if "name" in held
-        else [_over(held, v) for v in variants]
-    )
+    return [held, *(_over(held, v) for v in variants)]
 
 
 def _over(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,14 +138,15 @@ def filtered(
     suite: Suite, prompts: Sequence[Prompt], categories: Iterable[str], tier: str | None
 ) -> list[Prompt]:
     """Prompts of these categories and this tier. Raises ConfigError listing what there is."""
-    wanted = {c.lower() for c in categories}
     counts = Counter(p.category for p in prompts)
     have = ", ".join(f"{name} ({n})" for name, n in sorted(counts.items()))
-    unknown = wanted - {c.lower() for c in counts}
+    known = {c.lower() for c in counts}
+    unknown = [c for c in categories if c.lower() not in known]
     if unknown:
         raise ConfigError(
-            f"--category: {suite.name} has none called {', '.join(sorted(unknown))}; it has {have}"
+            f"--category: {suite.name} has none called {', '.join(unknown)}; it has {have}"
         )
+    wanted = {c.lower() for c in categories}
     if tier is not None and tier not in suite.tiers:
         tiers = f"has the tiers {', '.join(suite.tiers)}" if suite.tiers else "has no tiers"
         raise ConfigError(f"--tier {tier}: {suite.name} {tiers}")
@@ -196,5 +193,18 @@ def _suite(path: Path, fields: Mapping[str, Any]) -> Suite:
 
 
 def _own_yaml(path: Path) -> Suite:
-    """A suite's YAML of one's own; of a file with variants, the first."""
-    return _suite(path, _suites_in(path)[0])
+    """A suite's YAML of one's own: what it does not say is taken to be the plain case."""
+    found = _suites_in(path)
+    if len(found) > 1:
+        names = ", ".join(str(f.get("name")) for f in found)
+        raise ConfigError(f"{path} holds several suites ({names}): one file for each")
+    fields = found[0]
+    plain = {
+        "name": path.stem,
+        "version": "own",
+        "title": fields.get("name", path.stem),
+        "loader": "hub" if "hub" in fields else "jsonl",
+        "source": str(path),
+        "license": "your own",
+    }
+    return _suite(path, plain | fields)

@@ -29,26 +29,32 @@ def data_files(path: Path) -> list[Path]:
         return [path]
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
-    found = sorted(p for p in path.rglob("*") if p.name.lower().endswith(ENDINGS) and p.is_file())
+    found = sorted(
+        p
+        for p in path.rglob("*")
+        if p.name.lower().endswith(ENDINGS)
+        and p.is_file()
+        and not any(part.startswith(".") for part in p.relative_to(path).parts)
+    )
     if not found:
         raise ConfigError(f"{path} holds no file that ends with {', '.join(ENDINGS)}")
     return found
 
 
-def rows_of(path: Path) -> Iterator[tuple[str, Any | Broken]]:
-    """Each row with its place (`traffic.jsonl:17`). Raises ConfigError for an unreadable file."""
+def rows_of(path: Path) -> Iterator[tuple[int, Any | Broken]]:
+    """Each row with its number, from 1. Raises ConfigError for an unreadable file."""
     name = path.name.lower().removesuffix(".gz")
     try:
         if name.endswith(".parquet"):
             rows: Iterator[Any] = iter(_parquet(path))
-        elif name.endswith(".json"):
+        elif name.endswith(".json") or _begins_a_list(path):
             rows = iter(_json(path))
         else:
             rows = _lines(path)
         for number, row in enumerate(rows, 1):
             if row is not None:
-                yield f"{path.name}:{number}", row
-    except (OSError, EOFError, ValueError) as error:
+                yield number, row
+    except (OSError, EOFError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
@@ -80,8 +86,17 @@ def _lines(path: Path) -> Iterator[Any]:
                 yield json.loads(line.decode())
             except UnicodeDecodeError:
                 yield Broken("no UTF-8")
-            except ValueError:
+            except (ValueError, RecursionError):
                 yield Broken("no JSON")
+
+
+def _begins_a_list(path: Path) -> bool:
+    """A file called .jsonl whose first line is a lone `[`: one JSON list after all."""
+    with gzip.open(path, "rb") if _zipped(path) else path.open("rb") as file:
+        first = file.readline(1 << 16)
+    if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError("it is UTF-16: convert it to UTF-8")
+    return first.strip() == b"["
 
 
 def _json(path: Path) -> list[Any]:
@@ -105,7 +120,13 @@ def _parquet(path: Path) -> list[Any]:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[Any] = pq.read_table(path).to_pylist()
-    except pa.ArrowException as error:
+        file = pq.ParquetFile(path)
+        # What a prompt is made of; times and decimals can hold what Python cannot.
+        kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer,
+                 pa.types.is_boolean, pa.types.is_list, pa.types.is_large_list,
+                 pa.types.is_struct)  # fmt: skip
+        names = [f.name for f in file.schema_arrow if any(kind(f.type) for kind in kinds)]
+        rows: list[Any] = file.read(columns=names).to_pylist()
+    except (pa.ArrowException, OverflowError) as error:
         raise ValueError(str(error)) from error
     return rows

@@ -224,6 +224,8 @@ def suite_of_reference(text: str) -> Suite:
         name, equals, value = word.partition("=")
         if not equals or not value:
             raise ConfigError(f"{text}: {word!r} is no name=value")
+        if name.strip() in given:
+            raise ConfigError(f"{text}: {name.strip()} is given twice")
         given[name.strip()] = value.strip()
     of_source: dict[str, Any] = {
         k: given.pop(k) for k in ("config", "split", "revision") if k in given

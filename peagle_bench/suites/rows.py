@@ -7,16 +7,23 @@ with the model's own reply between them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
-from peagle_bench.core.suite import Columns, Message, Prompt, Suite
+from peagle_bench.core.suite import NO_CATEGORY, Columns, Message, Prompt, Suite
 from peagle_bench.suites.loaded import Unusable
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 """How a text of SPEED-Bench begins that has yet to be fetched from the data set it belongs to."""
+LONGEST_LABEL = 60
+LONGEST_ID = 200
+TEMPLATE_OPTIONS = ("chat_template_kwargs", "reasoning_effort", "documents")
+"""Fields of a chat request that change how its prompt is rendered: sent as they were."""
+LEFT_OUT = ("response_format", "stop", "n", "logit_bias", "guided_json", "structured_outputs")
+"""Fields that change the reply alone: not sent, and said."""
 ID_KEYS = ("custom_id", "question_id", "prompt_id", "task_id", "id")
 _SHAREGPT_USER = {"human", "user"}
 _SHAREGPT_ASSISTANT = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
@@ -32,45 +39,65 @@ def prompts_of(row: Any, name: str, suite: Suite) -> list[Prompt]:
     if not isinstance(row, Mapping):
         raise Unusable("no JSON object")
     name = row_id(row) or name
-    category = str(row.get("category") or "all")
+    category = label(row.get("category")) or NO_CATEGORY
     body = row.get("body")
     if isinstance(body, Mapping):  # a line of the batch API
         if not str(row.get("url", "/completions")).endswith("/completions"):
             raise Unusable("no generation request")
         return of_body(body, name, category)
-    if "turns" in row:
+    messages = row.get("messages")
+    if row.get("turns") is not None:
         return [of_turns(row["turns"], name, category)]
-    if row.keys() >= _SPEED_KEYS and isinstance(row.get("messages"), Sequence):
-        return [of_turns([m.get("content") for m in row["messages"]], name, category)]
-    if "model" not in row and isinstance(row.get("prompt"), str):
+    if row.keys() >= _SPEED_KEYS and _is_list(messages):
+        return [of_turns([_field(m, "content") for m in messages or ()], name, category)]
+    if row.get("model") is None and isinstance(row.get("prompt"), str):
         return [of_text(row["prompt"], name, category, suite)]
     return of_body(row, name, category)
 
 
 def sendable(prompt: Prompt) -> Prompt:
-    """The prompt itself. Raises Unusable for a placeholder, wherever its rows came from."""
+    """The prompt itself. Raises Unusable for what no server can be sent, and for a placeholder."""
     if any(PLACEHOLDER in text for text in prompt.texts()):
         raise Unusable("a placeholder of SPEED-Bench, whose text is not here")
+    try:
+        sent: list[Any] = [
+            prompt.prompt_id,
+            prompt.category,
+            prompt.conversation(()),
+            prompt.follow_ups,
+        ]
+        sent += [prompt.completion, prompt.tools, prompt.template_options]
+        json.dumps(sent, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Unusable("text that is no valid Unicode") from error
+    except (ValueError, RecursionError) as error:
+        raise Unusable("nested too deeply, or a number that is none") from error
     return prompt
+
+
+def label(value: Any, most: int = LONGEST_LABEL) -> str:
+    """An id or a category fit for a table, a file and a terminal: one line, printable, not long."""
+    text = " ".join(str("" if value is None else value).split())
+    return "".join(c if c.isprintable() else "?" for c in text)[:most]
 
 
 def row_id(row: Mapping[str, Any]) -> str | None:
     """The row's own id, or None."""
     for key in ID_KEYS:
         value = row.get(key)
-        if isinstance(value, (str, int)) and str(value).strip():
-            return str(value)
+        if isinstance(value, (str, int)) and label(value):
+            return label(value, LONGEST_ID)
     return None
 
 
 def of_body(body: Mapping[str, Any], name: str, category: str = "all") -> list[Prompt]:
     """The body of a chat or completions request, or a ShareGPT conversation. Raises Unusable."""
-    if "messages" in body:
+    if body.get("messages") is not None:
         return [_chat(body, name, category)]
-    if "conversations" in body or "conversation" in body:
-        held = body.get("conversations", body.get("conversation"))
-        return [of_sharegpt(held, name, category)]
-    if "prompt" in body:
+    for key in ("conversations", "conversation"):
+        if body.get(key) is not None:
+            return [of_sharegpt(body[key], name, category)]
+    if body.get("prompt") is not None:
         return _completions(body["prompt"], name, category, _cap(body))
     if isinstance(body.get("inputs"), str):  # text-generation containers
         parameters = body.get("parameters")
@@ -95,7 +122,7 @@ def of_text(text: str, name: str, category: str, suite: Suite) -> Prompt:
 
 def of_turns(turns: Any, name: str, category: str) -> Prompt:
     """The user's turns of a conversation. Raises Unusable."""
-    if isinstance(turns, str) or not isinstance(turns, Sequence) or not turns:
+    if not _is_list(turns) or not turns:
         raise Unusable("no list of turns")
     if not all(isinstance(t, str) and t.strip() for t in turns):
         raise Unusable("an empty turn")
@@ -107,7 +134,7 @@ def of_turns(turns: Any, name: str, category: str) -> Prompt:
 
 def of_sharegpt(held: Any, name: str, category: str) -> Prompt:
     """A ShareGPT conversation: the human's turns; the model under test gives the replies."""
-    if isinstance(held, str) or not isinstance(held, Sequence):
+    if not _is_list(held):
         raise Unusable("no list of turns")
     system: list[Message] = []
     turns: list[str] = []
@@ -132,11 +159,11 @@ def of_sharegpt(held: Any, name: str, category: str) -> Prompt:
 
 def of_columns(row: Mapping[str, Any], columns: Columns, name: str, suite: Suite) -> Prompt:
     """A data set's row by its column mapping. Raises Unusable."""
-    if columns.id is not None and row.get(columns.id) is not None:
-        name = str(row[columns.id])
-    category = "all"
-    if columns.category is not None and row.get(columns.category) is not None:
-        category = str(row[columns.category])
+    if columns.id is not None:
+        name = label(row.get(columns.id), LONGEST_ID) or name
+    category = NO_CATEGORY
+    if columns.category is not None:
+        category = label(row.get(columns.category)) or category
     if columns.prompt is not None:
         if not isinstance(row[columns.prompt], str):
             raise Unusable("content that is not text")
@@ -151,23 +178,27 @@ def of_columns(row: Mapping[str, Any], columns: Columns, name: str, suite: Suite
 
 def _chat(body: Mapping[str, Any], name: str, category: str) -> Prompt:
     held = body["messages"]
-    if isinstance(held, str) or not isinstance(held, Sequence):
+    if not _is_list(held):
         raise Unusable("messages that are no list")
     messages = [_message(m) for m in held]
     while messages and messages[-1].role == "assistant":  # what was answered then
         messages.pop()
-    if not any(m.role == "user" for m in messages):
+    asked = [m.content or "" for m in messages if m.role == "user"]
+    if not asked:
         raise Unusable("no user message")
-    tools = body.get("tools")
-    if tools is None:
-        tools = ()
-    if isinstance(tools, str) or not isinstance(tools, Sequence):
-        raise Unusable("tools that are no list")
+    if not any(text.strip() for text in asked):
+        raise Unusable("an empty prompt")
+    tools = body.get("tools") or ()
+    if not _is_list(tools) or not all(isinstance(t, Mapping) for t in tools):
+        raise Unusable("tools that are no list of objects")
+    options = {k: body[k] for k in TEMPLATE_OPTIONS if body.get(k) is not None}
     return Prompt(
         prompt_id=name,
         messages=tuple(messages),
         tools=tuple(tools),
+        template_options=options,
         max_tokens=_cap(body),
+        left_out=tuple(k for k in LEFT_OUT if body.get(k) not in (None, 1, [], {})),
         category=category,
     )
 
@@ -176,7 +207,7 @@ def _message(held: Any) -> Message:
     if not isinstance(held, Mapping):
         raise Unusable("a message that is no object")
     content = held.get("content")
-    if isinstance(content, Sequence) and not isinstance(content, str):
+    if _is_list(content):
         if not all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
             raise Unusable("content that is not text")
         content = "\n".join(p["text"] for p in content)  # as vLLM joins text parts
@@ -195,11 +226,15 @@ def _completions(held: Any, name: str, category: str, cap: int | None) -> list[P
     """A completions prompt: text, token ids, or a list of either (one prompt each)."""
     if isinstance(held, str) or _are_ids(held):
         held = [held]
-    if not isinstance(held, Sequence) or not held:
+    if not _is_list(held):
+        raise Unusable("a prompt that is neither text nor token ids")
+    if not held:
         raise Unusable("an empty prompt")
     out = []
     for number, one in enumerate(held, 1):
-        if not (isinstance(one, str) and one.strip()) and not _are_ids(one):
+        if isinstance(one, str) and not one.strip():
+            raise Unusable("an empty prompt")
+        if not isinstance(one, str) and not _are_ids(one):
             raise Unusable("a prompt that is neither text nor token ids")
         out.append(
             Prompt(
@@ -216,8 +251,16 @@ def _are_ids(held: Any) -> bool:
     return (
         isinstance(held, (list, tuple))
         and bool(held)
-        and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in held)
+        and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < 2**31 for i in held)
     )
+
+
+def _is_list(held: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(held, Sequence) and not isinstance(held, (str, bytes))
+
+
+def _field(held: Any, name: str) -> Any:
+    return held.get(name) if isinstance(held, Mapping) else None
 
 
 def _cap(body: Mapping[str, Any]) -> int | None:

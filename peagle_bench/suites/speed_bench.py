@@ -69,7 +69,8 @@ def prepare(suite: Suite, path: Path | None, options: LoadOptions) -> str:
     if path is not None:
         file = _prepared_file(path, config)
         rows = []
-        for place, row in rows_of(file):
+        for number, row in rows_of(file):
+            place = f"{file.name}:{number}"
             if isinstance(row, Broken) or not isinstance(row, dict):
                 raise ConfigError(f"{place} is no row of SPEED-Bench")
             rows.append(_row(row, place))

@@ -15,6 +15,10 @@ from peagle_bench.errors import TargetUnavailable
 from peagle_bench.targets import calibration, embedded
 
 
+class CannotRender(TargetUnavailable):
+    """The tokenizer is there, and its chat template refuses one prompt."""
+
+
 class TargetTokenizer:
     """Reads nothing until it is asked; the first answer takes some seconds."""
 
@@ -58,7 +62,7 @@ class TargetTokenizer:
     def ids(self, prompt: Prompt, replies: Sequence[str] = ()) -> list[int]:
         """Token ids of the request after `replies`, as the server should see them.
 
-        Raises TargetUnavailable without a tokenizer, or with one that has no chat template.
+        Raises TargetUnavailable without a tokenizer, CannotRender where its template refuses.
         """
         if isinstance(prompt.completion, tuple):
             return list(prompt.completion)
@@ -69,6 +73,7 @@ class TargetTokenizer:
                 self._held.apply_chat_template(
                     prompt.conversation(replies),
                     tools=list(prompt.tools) or None,
+                    **_template_words(prompt),
                     add_generation_prompt=True,
                     tokenize=True,
                     return_dict=True,
@@ -78,9 +83,8 @@ class TargetTokenizer:
             raise
         except Exception as error:  # templates raise what they like
             why = " ".join(str(error).split())[:160]
-            raise TargetUnavailable(
-                f"its chat template cannot render this prompt: {why}"
-            ) from error
+            what = f"its chat template cannot render {prompt.prompt_id}: {why}"
+            raise CannotRender(what) from error
 
     def length(self, prompt: Prompt) -> int:
         """Tokens of all that is sent by the last turn, without the model's replies."""
@@ -102,3 +106,10 @@ class TargetTokenizer:
             return calibration.VOCABULARY
         added = set(self._held.added_tokens_decoder)
         return [i for i in range(len(self._held)) if i not in added]
+
+
+def _template_words(prompt: Prompt) -> dict[str, Any]:
+    """What the request tells the template, as vLLM hands it on."""
+    words = dict(prompt.template_options)
+    words |= words.pop("chat_template_kwargs", None) or {}
+    return words

@@ -79,7 +79,7 @@ def test_code_mini_is_24_prompts_three_of_them_conversations() -> None:
     assert sorted(p.num_turns for p in found) == [1] * 21 + [2, 2, 3]
     assert {p.category for p in found} == {"coding"}
     assert prompts_digest(found) == (
-        "be601a66bd7f2b4927ad921d5d6a99ddee71819ce44634968fdff791d6a0b5c0"
+        "a4efe02589af8fa25a2e0bbd47605c50838af7879b9e13e0422187c2d93dbd65"
     )
 
 
@@ -100,8 +100,8 @@ def test_a_category_that_is_not_there_is_an_error_that_lists_what_is() -> None:
     held = prompts("math", "math", "qa")
     suite = suite_named("speed")
     assert [p.prompt_id for p in filtered(suite, held, ["QA"], None)] == ["p2"]
-    with pytest.raises(ConfigError, match=r"none called poetry; it has math \(2\), qa \(1\)"):
-        filtered(suite, held, ["qa", "poetry"], None)
+    with pytest.raises(ConfigError, match=r"none called Poetry; it has math \(2\), qa \(1\)"):
+        filtered(suite, held, ["qa", "Poetry"], None)
 
 
 def test_a_tier_belongs_to_suites_that_have_tiers() -> None:
@@ -140,6 +140,7 @@ def test_a_limit_above_the_suite_repeats_a_prompt_only_when_asked() -> None:
         ("hub:a/b,prompt=x,turns=y", "name exactly one of prompt"),
         ("hub:a/b,colour=red", "unknown colour"),
         ("hub:a/b,prompt", "is no name=value"),
+        ("hub:a/b,prompt=x,split=train,split=test", "split is given twice"),
         ("hub:,prompt=x", "owner/name"),
         ("hub:solo,prompt=x", "owner/name"),
     ],
@@ -165,9 +166,9 @@ def test_list_shows_every_suite_and_show_its_size_digest_lengths_and_licence(
 
 
 def test_a_suites_yaml_with_a_wrong_field_or_loader_is_one_clear_error(tmp_path: Path) -> None:
-    base = "name: x\nversion: '1'\ntitle: x\nsource: x\nlicense: x\n"
+    base = "name: x\nversion: '1'\ntitle: x\nsource: x\nlicense: x\nhub: {dataset: a/b}\n"
     path = tmp_path / "x.yaml"
-    path.write_text(base + "loader: jsonl\ncolour: red\n")
+    path.write_text(base + "colour: red\n")
     with pytest.raises(ConfigError, match="is no suite: colour"):
         find_suite(str(path))
     path.write_text(base + "loader: nowhere\n")

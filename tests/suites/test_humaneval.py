@@ -41,7 +41,7 @@ def test_a_prompt_with_braces_is_not_taken_for_a_template() -> None:
 
 def test_the_digest_of_humaneval_is_pinned() -> None:
     assert prompts_digest(prompts()) == (
-        "6d4dc477ab3620c4cb95d1239fefc7d919c47f024e59f7aa032443e0ba0e2f36"
+        "91879e16f00774c4c688d8f4ec760d555eec0f1779443fa602f823db16d85435"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,14 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:…"}}
         ({"messages": [{"role": "alien", "content": "x"}]}, "unknown role"),
         ({"messages": "hi"}, "messages that are no list"),
         ({"messages": [{"role": "user"}]}, "a message without content"),
+        ({"messages": [{"role": "user", "content": ""}]}, "an empty prompt"),
+        ({"messages": [USER], "tools": ["x"]}, "tools that are no list of objects"),
+        ('{"prompt": "lone \\ud800 surrogate"}', "text that is no valid Unicode"),
+        ("[" * 100_000, "no JSON"),
+        ('{"messages": [{"role": "user", "content": "x"}], "tools": [{"n": NaN}]}', "a number"),
+        ({"model": "m", "prompt": ""}, "an empty prompt"),
+        ({"model": "m", "prompt": 5}, "neither text nor token ids"),
+        ({"model": "m", "prompt": [2**40]}, "neither text nor token ids"),
         ({"prompt": "  "}, "an empty prompt"),
         ({"model": "m", "prompt": []}, "an empty prompt"),
         ({"model": "m", "prompt": [True]}, "neither text nor token ids"),
@@ -159,6 +168,53 @@ def test_a_row_that_is_no_request_is_skipped_counted_and_said(
     assert "traffic.jsonl:2" in stamp.text
 
 
+def test_fields_that_shape_the_prompt_are_sent_and_those_that_shape_the_reply_are_named(
+    file: Path,
+) -> None:
+    options = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
+    rows = [CHAT | options, CHAT | {"response_format": {"type": "json_object"}, "n": 1}]
+    found = loaded(lines(file, *rows))
+    assert found.prompts[0].template_options == options
+    (stamp,) = found.stamps
+    assert stamp.text.endswith("than in production: response_format (1)")
+
+
+def test_a_null_field_is_an_absent_one(file: Path) -> None:
+    row = {"prompt": "hi", "turns": None, "messages": None, "conversations": None, "model": None}
+    assert [m.content for m in one(file, row).messages] == ["hi"]
+
+
+def test_ids_and_categories_are_one_line_that_a_table_can_hold(file: Path) -> None:
+    row = {"id": "a\nb\x1b[31m", "category": "new\nline\x07" + "x" * 300, "prompt": "hi"}
+    prompt = one(file, row)
+    assert prompt.prompt_id == "a b?[31m"
+    assert prompt.category.startswith("new line?x")
+    assert len(prompt.category) == 60
+
+
+def test_a_prompt_without_an_id_has_its_row_number_and_in_a_folder_its_path(
+    file: Path, tmp_path: Path
+) -> None:
+    assert one(file, CHAT).prompt_id == "row-1"
+    for hour in ("08", "09"):
+        lines(tmp_path / "two" / hour / "t.jsonl", CHAT, "junk")
+    found = loaded(tmp_path / "two")
+    assert [p.prompt_id for p in found.prompts] == ["08/t.jsonl:1", "09/t.jsonl:1"]
+    assert "(08/t.jsonl:2, 09/t.jsonl:2)" in found.stamps[0].text
+
+
+def test_in_a_folder_a_damaged_file_costs_only_itself_and_hidden_ones_are_left(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "folder"
+    lines(folder / "good.jsonl", CHAT)
+    lines(folder / ".hidden.jsonl", CHAT)
+    (folder / "bad.jsonl.gz").write_bytes(b"not gzip")
+    found = loaded(folder)
+    assert len(found.prompts) == 1
+    assert "1 a file that cannot be read (bad.jsonl.gz)" in found.stamps[0].text
+
+
 def test_a_file_without_any_request_is_an_error_that_says_why(file: Path) -> None:
     lines(file, "{not json", {"input": "x"})
     with pytest.raises(ConfigError, match=r"none of its 2 rows is a request: 1 no JSON.*1 neither"):
@@ -174,6 +230,17 @@ def test_a_line_that_is_not_utf8_is_skipped_and_a_byte_order_mark_is_not(file: P
     found = loaded(file)
     assert len(found.prompts) == 1
     assert "no UTF-8" in found.stamps[0].text
+
+
+def test_a_list_under_the_name_of_json_lines_is_read_as_the_list_it_is(file: Path) -> None:
+    file.write_text(json.dumps([CHAT, CHAT], indent=1))
+    assert len(loaded(file).prompts) == 2
+
+
+def test_a_parquet_column_that_python_cannot_hold_does_not_matter(tmp_path: Path) -> None:
+    table = pa.table({"prompt": ["hi"], "when": pa.array([10**15], pa.timestamp("ms"))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert len(loaded(tmp_path / "a.parquet").prompts) == 1
 
 
 def test_gzip_parquet_and_json_hold_the_same_rows_as_json_lines(file: Path) -> None:
@@ -200,6 +267,7 @@ def test_gzip_parquet_and_json_hold_the_same_rows_as_json_lines(file: Path) -> N
         ("x.parquet", b"not parquet", "cannot read"),
         ("x.json", b"{broken", "cannot read"),
         ("x.csv", b"a,b", "none of the endings"),
+        ("x.jsonl", '{"prompt": "x"}'.encode("utf-16"), "it is UTF-16"),
     ],
 )
 def test_a_damaged_file_is_one_clear_error(
@@ -290,3 +358,45 @@ def test_a_yaml_of_ones_own_maps_columns_and_may_ask_for_raw_text(tmp_path: Path
     )
     (prompt,) = loaded(tmp_path / "mine.yaml").prompts
     assert (prompt.completion, prompt.category, prompt.prompt_id) == ("Q: what?", "a", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "needs `path:`"),
+        ("loader: jsonl", "needs `path:`"),
+        ("path: rows.jsonl\nhub: {dataset: a/b}\n", "`path:` has no meaning for loader hub"),
+        ("path: rows.jsonl\ntemplate: no placeholder", "the template must hold {prompt}"),
+        ("path: rows.jsonl\nsample: 2", "`rows:` and `sample:` are for suites of the hub"),
+        ("hub: {dataset: a/b}", "loader hub needs `columns:`"),
+        ("hub: {dataset: ../x}\ncolumns: {prompt: p}", "hub.dataset"),
+        ("path: rows.jsonl\nvariants: [{name: b}, {name: c}]", "holds several suites"),
+        ("path: rows.jsonl\nloader: humaneval", "needs `hub:`"),
+    ],
+)
+def test_a_setting_of_ones_own_suite_that_would_have_no_effect_is_an_error(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    lines(tmp_path / "rows.jsonl", {"prompt": "hi"})
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        loaded(tmp_path / "mine.yaml")
+
+
+def test_a_yaml_of_ones_own_needs_nothing_but_a_path(tmp_path: Path) -> None:
+    lines(tmp_path / "rows.jsonl", {"prompt": "hi"}, CHAT)
+    (tmp_path / "mine.yaml").write_text("path: rows.jsonl\n")
+    assert find_suite(str(tmp_path / "mine.yaml")).name == "mine"
+    assert len(loaded(tmp_path / "mine.yaml").prompts) == 2
+
+
+def test_wording_is_put_around_plain_prompts_alone_and_other_rows_are_said(tmp_path: Path) -> None:
+    lines(tmp_path / "rows.jsonl", {"prompt": "hi"}, CHAT)
+    (tmp_path / "mine.yaml").write_text("path: rows.jsonl\ntemplate: 'Q: {prompt}'\n")
+    found = loaded(tmp_path / "mine.yaml")
+    assert [p.messages[0].content for p in found.prompts] == ["Q: hi"]
+    assert "template cannot be put around" in found.stamps[0].text
+    (tmp_path / "mine.yaml").write_text("path: rows.jsonl\nendpoint: completions\n")
+    found = loaded(tmp_path / "mine.yaml")
+    assert [p.completion for p in found.prompts] == ["hi"]
+    assert "a chat request, and the suite sends raw text" in found.stamps[0].text
