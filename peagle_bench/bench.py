@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from peagle_bench import conversations, rendering
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.validity import Terms
 from peagle_bench.conversations import Conversations
-from peagle_bench.core.plan import Cell
+from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.record import CellData, CounterSnapshot, RequestRecord
 from peagle_bench.core.result import CellResult
 from peagle_bench.core.suite import Prompt
@@ -27,6 +28,7 @@ from peagle_bench.load.client import Asking, LoadRequest
 from peagle_bench.load.driver import Driven, Limits, ProgressSink, drive
 from peagle_bench.load.transport import Endpoint
 from peagle_bench.planning import Prepared, sampling_of
+from peagle_bench.probe.reading import Probed, steps_between
 from peagle_bench.rendering import Rendering
 from peagle_bench.store import RunFolder
 from peagle_bench.targets.process import Server
@@ -45,13 +47,15 @@ class Bench:
         self,
         prepared: Prepared,
         folder: RunFolder,
+        group: ServerGroup,
         server: Server,
         row: dict[str, Any],
         replays: Mapping[str, Conversations],
         progress: ProgressSink,
     ) -> None:
         """row: what command.json says of the server. replays: by suite, where replies lie."""
-        self._prepared, self._folder, self._server = prepared, folder, server
+        self._prepared, self._folder = prepared, folder
+        self._group, self._server = group, server
         self._row, self._replays, self._progress = row, replays, progress
         self._renderings: dict[str, Rendering] = {}
 
@@ -82,6 +86,8 @@ class Bench:
             first = driven.records[0].error
             raise CellFailed(f"{cell.label}: every request failed; the first: {first}")
         after = _settled(metrics_url, before, len(driven.records))
+        probed = self._probed(driven)
+        driven = self._scored(cell, driven)
         data = CellData(
             records=driven.records,
             delta=counters.subtract(before, after),
@@ -89,6 +95,7 @@ class Bench:
             concurrency=cell.concurrency,
             depth=cell.group.depth,
             warmup_requests=len(warm),
+            steps=probed.steps,
         )
         facts = {
             "started": started,
@@ -97,6 +104,7 @@ class Bench:
             "server_start_s": self._row.get("start_s"),
             "rendering": rendering.told,
             "rendering_differs": rendering.differs,
+            "probe": probed.unavailable or f"{len(probed.steps)} steps",
         }
         if replays is not None:
             said = replies or conversations.spoken(chosen.prompts, driven.records)
@@ -115,6 +123,33 @@ class Bench:
             keep_ids=config.keep_text or chosen.suite.public,
         )
         return result
+
+    def _probed(self, driven: Driven) -> Probed:
+        """The server's steps while the cell was driven."""
+        if not self._prepared.probes:
+            return Probed(unavailable="not asked for, or no server of vLLM's")
+        return steps_between(self._folder.probe_dir(self._group), driven.start_ns, driven.end_ns)
+
+    def _scored(self, cell: Cell, driven: Driven) -> Driven:
+        """The records with what became of the programs in their replies, now that nothing is
+        timed."""
+        sandbox = self._prepared.sandbox
+        scorer = self._prepared.selections[cell.suite].suite.scorer
+        if sandbox is None or scorer is None:
+            return driven
+        from peagle_bench.scoring import humaneval
+
+        good = [r for r in driven.records if r.ok]
+        samples = [
+            # An oversampled copy is called `HumanEval/0#2`.
+            humaneval.Sample(r.prompt_id.partition("#")[0], r.text, r.finish_reason, r.reasoning)
+            for r in good
+        ]
+        workers = max(1, (os.cpu_count() or 1) // 2)
+        results = humaneval.score(samples, sandbox, workers=workers).results
+        told = {r.index: s.outcome for r, s in zip(good, results, strict=True)}
+        records = tuple(replace(r, score=told.get(r.index)) for r in driven.records)
+        return replace(driven, records=records)
 
     def _rendering(self, cell: Cell) -> Rendering:
         """The suite's first prompt as this server renders it, once for each suite and server.
@@ -167,7 +202,7 @@ class Bench:
             raise ServerDied(f"{cell.label}: cannot connect to {base_url}: {error}") from error
         if config.keep_text or self._prepared.selections[cell.suite].suite.public:
             return driven
-        return Driven(private(driven.records), driven.client)
+        return replace(driven, records=private(driven.records))
 
 
 def private(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:

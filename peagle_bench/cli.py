@@ -150,6 +150,13 @@ def run(
             help="Leave out prompts that do not fit the served length with their output; stamped.",
         ),
     ] = None,
+    probe: Annotated[
+        bool | None,
+        typer.Option(
+            "--probe/--no-probe",
+            help="Time drafting, forward and sampling inside the server.  [default: probe]",
+        ),
+    ] = None,
     replay_turns: Annotated[
         bool | None,
         typer.Option(
@@ -190,6 +197,21 @@ def run(
             metavar="N",
             help="Requests per cell that do not count.  [default: the profile's]",
             min=0,
+        ),
+    ] = None,
+    score: Annotated[
+        bool | None,
+        typer.Option(
+            "--score",
+            help="Run the programs in replies in a sandbox: pass@1 of the outputs that were timed "
+            "(HumanEval).",
+        ),
+    ] = None,
+    unsafe_scoring: Annotated[
+        bool | None,
+        typer.Option(
+            "--unsafe-scoring",
+            help="Score even where no sandbox isolates: model output can then do anything you can.",
         ),
     ] = None,
     keep_text: Annotated[
@@ -292,11 +314,14 @@ def run(
         "allow_partial": allow_partial,
         "skip_long": skip_long,
         "replay_turns": replay_turns,
+        "probe": probe,
         "max_tokens": max_tokens,
         "temperature": temperature,
         "seed": seed,
         "repeats": repeats,
         "warmup": warmup,
+        "score": score,
+        "unsafe_scoring": unsafe_scoring,
         "keep_text": keep_text,
         "request_timeout_s": request_timeout,
         "idle_timeout_s": idle_timeout,

@@ -10,6 +10,7 @@ PeagleBenchError
 │   ├── VllmNotFound         the interpreter given for the servers has no vLLM
 │   ├── TargetUnavailable    weights that cannot be found, converted or trusted
 │   ├── SuiteUnavailable     prompts that cannot be loaded here
+│   ├── SandboxUnavailable   no safe way to run the programs in replies (scoring/sandbox.py)
 │   └── FolderUnusable       the run folder cannot be written, or the disk is full
 ├── StoredRunError           a run folder that is incomplete, foreign or of another schema
 └── ServerError              one server failed: its cells are marked, the run goes on

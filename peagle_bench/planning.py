@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -32,6 +32,9 @@ from peagle_bench.suites.catalog import canonical, find_suite
 from peagle_bench.targets import embedded, vllm
 from peagle_bench.targets.tokenizer import TargetTokenizer
 from peagle_bench.yamlfile import read_mapping
+
+if TYPE_CHECKING:
+    from peagle_bench.scoring.sandbox import Sandbox
 
 Say = Callable[[str], None]
 MOST = 100_000
@@ -59,6 +62,8 @@ class Prepared:
     selections: Mapping[str, Selection]
     """By suite name: the prompts that are asked."""
     tokenizer: TargetTokenizer
+    sandbox: Sandbox | None
+    """Where replies' programs run; None: nothing is scored."""
     install: vllm.VllmInstall | None
     """None for a container command, the calibration server, or (in a dry run) no vLLM."""
     heads: Mapping[str, HeadSpec]
@@ -69,6 +74,11 @@ class Prepared:
     @property
     def calibrated(self) -> bool:
         return self.profile.target.kind == "calibration"
+
+    @property
+    def probes(self) -> bool:
+        """The servers are asked to time their steps."""
+        return self.plan.config.probe and not self.calibrated
 
     @property
     def private(self) -> bool:
@@ -240,6 +250,7 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
             )
     if provenance.machine()["busy"]:
         notes.append("this machine is busy with something else: times will be longer and noisier")
+    sandbox = _sandbox(config, selections, notes)
     install = None
     calibrated = profile.target.kind == "calibration"
     if not calibrated and config.server_command is None:
@@ -282,8 +293,28 @@ def prepare(config: RunConfig, profile: Profile, why: str, *, dry: bool = False)
     openmp = vllm.intel_openmp(install.python) if install else None
     plan = _layout(config, profile, selections, weights, version, openmp)
     return Prepared(
-        plan, profile, why, selections, tokenizer, install, heads, weights, tuple(notes)
+        plan, profile, why, selections, tokenizer, sandbox, install, heads, weights, tuple(notes)
     )
+
+
+def _sandbox(
+    config: RunConfig, selections: Mapping[str, Selection], notes: list[str]
+) -> Sandbox | None:
+    """Where programs will run, tried out. Raises SandboxUnavailable where none isolates."""
+    if not config.score:
+        return None
+    unscored = [name for name, chosen in selections.items() if chosen.suite.scorer is None]
+    if len(unscored) == len(selections):
+        raise ConfigError(f"--score: there is no scorer for {', '.join(unscored)}")
+    if unscored:
+        notes.append(f"there is no scorer for {', '.join(unscored)}: not scored")
+    from peagle_bench.scoring import humaneval
+    from peagle_bench.scoring.sandbox import Limits, find
+
+    found = find(config.unsafe_scoring)
+    scaled = find(config.unsafe_scoring, Limits().scaled(humaneval.time_factor(found)))
+    notes.append(f"programs in replies run in a sandbox of kind {scaled.kind}")
+    return scaled
 
 
 def _target_identity(profile: Profile, config: RunConfig) -> Any:
@@ -337,6 +368,8 @@ def _layout(
                     "max_tokens": max_tokens,
                     "concurrency": concurrency,
                     "warmup": config.warmup,
+                    "probe": config.probe,
+                    "score": config.score and chosen.suite.scorer is not None,
                 }
                 cells.append(
                     Cell(

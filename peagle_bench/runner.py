@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,8 @@ from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.result import CellResult
 from peagle_bench.errors import CellFailed, ConfigError, ServerError
 from peagle_bench.load.driver import Progress
-from peagle_bench.planning import Prepared
+from peagle_bench.planning import Prepared, sampling_of
+from peagle_bench.probe.plugin import VARIABLE
 from peagle_bench.store import RunFolder
 from peagle_bench.targets import calibration, embedded, vllm
 from peagle_bench.targets.process import Server, ServerSpec, end_orphans
@@ -110,7 +112,10 @@ def _serve(
     folder.clear_failure(group)
     spec = _server_spec(prepared, group, model)
     log = folder.server_dir(group) / "server.log"
-    server = Server(spec, log)
+    probe = folder.probe_dir(group)
+    shutil.rmtree(probe, ignore_errors=True)
+    watched = replace(spec, env={**spec.env, VARIABLE: str(probe)}) if prepared.probes else spec
+    server = Server(watched, log)
     row: dict[str, Any] = {
         "command": shlex.join(spec.command),
         "env": dict(spec.env),
@@ -127,7 +132,7 @@ def _serve(
         folder.write_server(group, row)
         listener.server_ready(group, server.ready_s or 0.0)
         before_prompts = log.stat().st_size
-        bench = Bench(prepared, folder, server, row, replays, listener.progress)
+        bench = Bench(prepared, folder, group, server, row, replays, listener.progress)
         for number, cell in enumerate(cells, tried + 1):
             listener.cell_starting(cell, number, len(prepared.plan.cells))
             try:
@@ -148,6 +153,7 @@ def _serve(
     finally:
         with _uninterrupted():
             server.stop()
+            shutil.rmtree(probe, ignore_errors=True)  # every cell has its own steps
             if before_prompts is not None and prepared.private:
                 _forget_after(log, before_prompts)
     return measured
@@ -295,6 +301,7 @@ def manifest_facts(prepared: Prepared) -> dict[str, Any]:
             "license": chosen.suite.license,
             "prompts": len(chosen.prompts),
             "requests": chosen.num_requests,
+            "temperature": sampling_of(chosen.suite, prepared.plan.config).temperature,
             "digest": chosen.digest,
             "stamps": [s.model_dump(mode="json") for s in chosen.stamps],
             "facts": chosen.facts,

@@ -5,6 +5,7 @@
                    requests.parquet     one row per request
                    chunks.parquet       one row per chunk with tokens
                    counters.json        snapshots, delta and what the client did
+                   probe.parquet        one row per step, where the server could be probed
       servers/<group>/command.json      command, environment laid over ours, what it told
                       server.log
                       failure.json      only when the group could not be served
@@ -37,6 +38,7 @@ from peagle_bench.core.record import (
     SpecMetrics,
 )
 from peagle_bench.core.result import CellResult
+from peagle_bench.core.step import Step
 from peagle_bench.core.suite import Prompt
 from peagle_bench.errors import FolderUnusable, NoSuchRun, RunLocked, StoredRunError
 from peagle_bench.secrets import masked
@@ -195,6 +197,8 @@ class RunFolder:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
             _write_records(aside, data.records, keep_text=keep_text, keep_ids=keep_ids)
+            if data.steps:
+                _write_steps(aside, data.steps)
             _write_json(
                 aside / "counters.json",
                 {
@@ -226,6 +230,7 @@ class RunFolder:
                 concurrency=int(held["concurrency"]),
                 depth=held["depth"],
                 warmup_requests=held["warmup_requests"],
+                steps=_read_steps(folder),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoredRunError(f"{folder} cannot be read: {error}") from error
@@ -246,6 +251,10 @@ class RunFolder:
         with _usable(folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def probe_dir(self, group: ServerGroup) -> Path:
+        """Where the group's server leaves its steps while it runs."""
+        return (self.path / "servers" / group.slug / "probe").resolve()
 
     def write_server(self, group: ServerGroup, row: dict[str, Any]) -> None:
         with _usable(self.path):
@@ -300,8 +309,6 @@ def _read_json_or_empty(path: Path) -> dict[str, Any]:
 def _write_records(
     folder: Path, records: Iterable[RequestRecord], *, keep_text: bool, keep_ids: bool
 ) -> None:
-    import hashlib
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -313,8 +320,6 @@ def _write_records(
             if name not in ("chunk_ns", "chunk_tokens", "spec", "token_ids", "text", "reasoning")
         }
         row["spec"] = None if r.spec is None else asdict(r.spec)
-        ids = None if r.token_ids is None else ",".join(map(str, r.token_ids))
-        row["output_digest"] = None if ids is None else hashlib.sha256(ids.encode()).hexdigest()
         row["token_ids"] = list(r.token_ids) if keep_ids and r.token_ids is not None else None
         row["text"] = r.text if keep_text else None
         row["reasoning"] = r.reasoning if keep_text else None
@@ -327,6 +332,35 @@ def _write_records(
     )
     pq.write_table(
         pa.table(chunks, schema=_chunks_schema()), folder / "chunks.parquet", compression="zstd"
+    )
+
+
+def _write_steps(folder: Path, steps: Sequence[Step]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [asdict(s) for s in steps]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_steps_schema()), folder / "probe.parquet")
+
+
+def _read_steps(folder: Path) -> tuple[Step, ...]:
+    import pyarrow.parquet as pq
+
+    path = folder / "probe.parquet"
+    if not path.is_file():
+        return ()
+    return tuple(Step(**row) for row in pq.read_table(path, schema=_steps_schema()).to_pylist())
+
+
+def _steps_schema() -> Any:
+    import pyarrow as pa
+
+    counts = ("num_reqs", "num_tokens", "new_reqs", "verified", "depth")
+    seconds = ("forward_s", "sample_s", "draft_s", "interval_s")
+    return pa.schema(
+        [("start_ns", pa.int64())]
+        + [(name, pa.int32()) for name in counts]
+        + [(name, pa.float64()) for name in seconds]
     )
 
 
@@ -361,6 +395,7 @@ def _requests_schema() -> Any:
             ("prompt_token_digest", text),
             ("num_token_ids", whole),
             ("ends_in_loop", pa.bool_()),
+            ("score", text),
             ("merged_reads", whole),
             ("reads", whole),
             ("spec", spec),
@@ -391,7 +426,6 @@ def _read_records(folder: Path) -> tuple[RequestRecord, ...]:
         counts.setdefault(request, []).append(tokens)
     records = []
     for row in pq.read_table(folder / "requests.parquet", schema=_requests_schema()).to_pylist():
-        row.pop("output_digest")
         spec = row.pop("spec")
         ids = row.pop("token_ids")
         text, reasoning = row.pop("text"), row.pop("reasoning")

@@ -23,9 +23,12 @@ from peagle_bench.core.record import (
     RequestRecord,
     SpecMetrics,
 )
+from peagle_bench.resources import cache_root
 from tests.standin_hub import StandInHub
 
 MS = 1_000_000
+REAL_CACHE = cache_root()
+"""Where `make setup` prepared the embedded target, whatever a test sets."""
 # The hub's libraries read these when they are imported: every test of a process shares one hub.
 HUB = StandInHub()
 _HUB_HOME = tempfile.mkdtemp(prefix="peagle-bench-hf-")
@@ -77,6 +80,8 @@ class Cli:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # A shell's background job ignores Ctrl-C, and its children with it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
 

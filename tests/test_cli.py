@@ -518,3 +518,18 @@ def test_a_closed_or_ascii_output_is_no_traceback(whole_run: tuple[Path, str], c
     done = cli("report", str(whole_run[0]), env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "P-EAGLE" in done.stdout
+
+
+def test_score_runs_replies_in_a_sandbox_and_says_pass_at_1_beside_the_speed(cli: Cli) -> None:
+    done = cli("run", "-p", "calibration", "-m", "baseline", "-c", "1", "--limit", "3",
+               "--max-tokens", "8", "--score", "--unsafe-scoring", "--out", "r")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "run in a sandbox of kind" in done.stdout
+    (row,) = cells(cli.cwd / "r")
+    assert float(row["pass_at_1"]) == 0.0
+    report = (cli.cwd / "r" / "report.md").read_text()
+    assert "## Accuracy of the outputs that were timed" in report
+    assert "| humaneval | 1 | baseline | — | 0 | 3 | 0.0% [0.0," in report
+    done = cli("run", "-p", "calibration", "-s", "code-mini", "-c", "1", "--score", "--dry-run")
+    assert done.returncode == 2
+    assert "there is no scorer for code-mini" in done.stderr

@@ -15,6 +15,7 @@ from peagle_bench.planning import resolve
 from peagle_bench.selection import select, served_length, too_long
 from peagle_bench.suites.catalog import find_suite
 from peagle_bench.targets.tokenizer import TargetTokenizer
+from tests.conftest import REAL_CACHE
 
 Invoke = Callable[..., Any]
 
@@ -83,8 +84,7 @@ def real_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded target's tokenizer, from the cache that `make setup` filled."""
     from peagle_bench.targets import embedded
 
-    folder = Path.home() / ".cache" / "peagle-bench" / "smollm2-135m"
-    monkeypatch.setattr(embedded, "cached_folder", lambda: folder)
+    monkeypatch.setattr(embedded, "cached_folder", lambda: REAL_CACHE / "smollm2-135m")
 
 
 @pytest.mark.usefixtures("real_tokenizer")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from peagle_bench.analysis.stats import mean, percentile
+from peagle_bench.analysis.steptime import at_concurrency, stage_values
 from peagle_bench.core.record import CellData, RequestRecord
 
 Better = Literal["higher", "lower", "neither"]
@@ -219,6 +220,16 @@ def truncated_share(data: CellData) -> float | None:
     return mean([float(r.finish_reason == "length") for r in good])
 
 
+def pass_at_1(data: CellData) -> float | None:
+    """Replies whose program passes its problem's tests / scored replies, in [0, 1].
+
+    Scored: every one but `infra_error`, where the sandbox itself failed. A reply without code, or
+    cut off at the output cap, is a fail.
+    """
+    scores = [r.score for r in data.records if r.score not in (None, "infra_error")]
+    return mean([float(s == "passed") for s in scores])
+
+
 def _tpots(data: CellData) -> list[float]:
     found = (tpot_s(r) for r in _counted(data))
     return [t for t in found if t is not None]
@@ -244,6 +255,27 @@ def _spread(
             )
         )
     return tuple(rows)
+
+
+_NO_PROBE = "the server was not probed, or its batch was never full of decoding requests"
+
+
+def _stage(name: str) -> Callable[[CellData], float | None]:
+    """Mean seconds of a stage of the decode steps whose batch was full."""
+
+    def compute(data: CellData) -> float | None:
+        times = at_concurrency(data.steps, data.concurrency)
+        if times is None or (name == "draft_s" and data.depth is None):
+            return None
+        value: float = getattr(times, name)
+        return value
+
+    return compute
+
+
+def _draft_times(data: CellData) -> list[float]:
+    full = [s for s in data.steps if s.num_reqs == data.concurrency]
+    return stage_values(full, lambda s: s.draft_s)
 
 
 _NO_DRAFT = "no draft was made, or the server has no such counter"
@@ -281,6 +313,11 @@ METRICS: tuple[Metric, ...] = (
         emitted_length,
         "chunks were merged, or tokens per chunk are not told",
     ),
+    *(
+        Metric(f"{name}_mean", "s", "lower", _stage(name), _NO_PROBE)
+        for name in ("step_s", "forward_s", "sample_s", "host_s")
+    ),
+    *_spread("draft_s", "s", _draft_times, _NO_PROBE),
     Metric("acceptance_rate", "share", "higher", acceptance_rate, _NO_DRAFT),
     Metric("duration_s", "s", "neither", duration_s, _NO_GOOD),
     Metric(
@@ -305,6 +342,7 @@ METRICS: tuple[Metric, ...] = (
         "usage missing",
     ),
     Metric("truncated_share", "share", "neither", truncated_share, _NO_GOOD),
+    Metric("pass_at_1", "share", "higher", pass_at_1, "not scored (--score)"),
     Metric("requests", "count", "neither", lambda d: float(len(d.records)), ""),
     Metric("conversations", "count", "neither", lambda d: float(len(by_conversation(d))), ""),
     Metric(

@@ -23,6 +23,7 @@ def summarise(cell: Cell, data: CellData, terms: Terms, facts: dict[str, Any]) -
         conditional_by_position=metrics.conditional_by_position(data),
         by_category=metrics.acceptance_length_by_category(data),
         by_turn=metrics.acceptance_length_by_turn(data),
+        scores=dict(Counter(r.score for r in data.records if r.score is not None)),
         verdict=verdict(data, terms),
         errors=dict(Counter(r.error for r in data.records if r.error is not None)),
         facts=facts,

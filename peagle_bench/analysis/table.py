@@ -14,6 +14,7 @@ from peagle_bench.core.plan import Cell, Plan
 from peagle_bench.core.result import CellResult, Comparison, Standing
 
 Name = TypeVar("Name", str, int)
+_STAGES = ("step_s", "forward_s", "sample_s", "draft_s", "host_s")
 
 
 class Row(BaseModel):
@@ -40,6 +41,14 @@ class Row(BaseModel):
     """Acceptance length by category, mean over repeats."""
     by_turn: dict[int, float] = {}
     """Acceptance length by turn of the conversations, mean over repeats."""
+    pass_at_1: float | None = None
+    """Mean over repeats."""
+    step_s: float | None = None
+    """A decode step with a full batch, from its start to the next one's; from the probe."""
+    forward_s: float | None = None
+    sample_s: float | None = None
+    draft_s: float | None = None
+    host_s: float | None = None
     ttft_s: float | None = None
     """Median over requests, mean over repeats."""
     tpot_s: float | None = None
@@ -133,6 +142,8 @@ def _pooled(found: Sequence[CellResult]) -> dict[str, Any]:
         ),
         "by_category": _averaged([r.by_category for r in found]),
         "by_turn": _averaged([r.by_turn for r in found]),
+        **{name: average(f"{name}_mean") for name in _STAGES},
+        "pass_at_1": average("pass_at_1"),
         "ttft_s": average("ttft_s_p50"),
         "tpot_s": average("tpot_s_mean"),
         "output_tokens_mean": average("output_tokens_mean"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from peagle_bench.analysis import metrics
 from peagle_bench.analysis.stats import FEWEST
+from peagle_bench.analysis.steptime import verified
 from peagle_bench.core.record import CellData
 from peagle_bench.core.result import Finding, Verdict
 
@@ -143,6 +144,17 @@ def requests_against_counters(data: CellData, terms: Terms) -> Iterator[Finding]
             )
 
 
+def probe_against_counters(data: CellData, terms: Terms) -> Iterator[Finding]:
+    """Drafts that the probe saw verified against those that the server counted."""
+    counted = data.delta.num_drafts
+    if data.steps and counted is not None and verified(data.steps) != counted:
+        yield Finding(
+            code="probe-disagrees",
+            text=f"the probe saw {verified(data.steps)} drafts verified, the counters {counted:g}",
+            remedy="--no-probe, and please report it",
+        )
+
+
 def cache_unused(data: CellData, terms: Terms) -> Iterator[Finding]:
     if data.delta.prefix_cache_hits:
         yield Finding(
@@ -269,6 +281,7 @@ REASONS: tuple[Rule, ...] = (
     counters_sound,
     identity_of_acceptance,
     requests_against_counters,
+    probe_against_counters,
     cache_unused,
     served_model,
     client_kept_up,

@@ -39,6 +39,8 @@ class RunConfig(BaseModel):
     """Measure what could be filled of a suite that is not complete here."""
     skip_long: bool = False
     """Leave out prompts that do not fit into the served model length."""
+    probe: bool = True
+    """Time drafting, forward and sampling inside the server, where it lets us."""
     replay_turns: bool = True
     """A conversation is spoken once and replayed to every other cell."""
     max_tokens: int | None = Field(default=None, ge=1)
@@ -48,6 +50,10 @@ class RunConfig(BaseModel):
     """Each repeat starts every server afresh; methods take turns within a repeat."""
     warmup: int = Field(default=2, ge=0)
     """Requests per cell, at the cell's concurrency, that do not count."""
+    score: bool = False
+    """Run the programs in replies, in a sandbox: pass@1 of the outputs that were timed."""
+    unsafe_scoring: bool = False
+    """Score even where no sandbox isolates."""
     keep_text: bool = False
     request_timeout_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     idle_timeout_s: float = Field(default=120.0, gt=0, allow_inf_nan=False)

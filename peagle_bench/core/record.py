@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
+from peagle_bench.core.step import Step
+
 
 @dataclass(frozen=True, slots=True)
 class SpecMetrics:
@@ -60,10 +62,14 @@ class RequestRecord:
     reasoning: str = ""
     turn: int = 1
     """Counts from 1 within a conversation; a conversation is all records of one prompt_id."""
+    output_digest: str | None = None
+    """sha256 over the output's token ids, kept where the ids are not; None: none were told."""
     num_token_ids: int | None = None
     """How many token ids arrived, kept where the ids themselves are not; None: none were told."""
     ends_in_loop: bool | None = None
     """The last tokens repeat one period again and again; None: ids were not told."""
+    score: str | None = None
+    """`passed`, `failed`, `no_code`, `thinking_only`, `infra_error`; None: not scored."""
     merged_reads: int = 0
     """Reads of the socket that held more than one event: all but the last lack their own time."""
     reads: int = 0
@@ -145,3 +151,5 @@ class CellData:
     depth: int | None
     """K; None for the baseline."""
     warmup_requests: int = 0
+    steps: tuple[Step, ...] = ()
+    """What the probe saw inside the server, in order; () without one."""

@@ -50,6 +50,8 @@ class CellResult(BaseModel):
     """Acceptance length by category, from per-request metrics."""
     by_turn: dict[int, float] = {}
     """Acceptance length by turn of the conversations, counted from 1."""
+    scores: dict[str, int] = {}
+    """Scored replies by what became of them; {} where nothing was scored."""
     verdict: Verdict
     errors: dict[str, int] = {}
     """Failed requests by cause."""

@@ -197,6 +197,8 @@ class Suite(BaseModel):
     """Rows drawn from the source, always the same ones; None: all."""
     stand_in: str | None = None
     """A suite to take where this one's source is out of reach."""
+    scorer: Literal["humaneval"] | None = None
+    """What --score can say of a reply; None: nothing."""
     stamp: str = ""
     """What every table and report on this suite must say."""
     note: str = ""

@@ -162,6 +162,7 @@ def decode(
         error=error,
         spec=fold.spec,
         token_ids=tuple(fold.token_ids) if fold.ids_told else None,
+        output_digest=_digest(fold.token_ids) if fold.ids_told else None,
         num_token_ids=len(fold.token_ids) if fold.ids_told else None,
         ends_in_loop=loops_at_end(fold.token_ids) if fold.ids_told else None,
         prompt_token_digest=fold.prompt_digest,
@@ -170,6 +171,11 @@ def decode(
         merged_reads=fold.merged_reads,
         reads=len(exchange.reads),
     )
+
+
+def _digest(ids: Sequence[int]) -> str:
+    """sha256 over token ids."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
 
 
 class _Fold:
@@ -233,8 +239,7 @@ class _Fold:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.spec = chunk.spec or self.spec
         if chunk.prompt_token_ids is not None:
-            ids = ",".join(map(str, chunk.prompt_token_ids))
-            self.prompt_digest = hashlib.sha256(ids.encode()).hexdigest()
+            self.prompt_digest = _digest(chunk.prompt_token_ids)
         if not chunk.has_token:
             return
         self.times.append(at)

@@ -63,6 +63,9 @@ class Driven:
 
     records: tuple[RequestRecord, ...]
     client: ClientStats
+    start_ns: int
+    """CLOCK_MONOTONIC when the cell began: what every time in the records counts from."""
+    end_ns: int
 
 
 class _Drive:
@@ -230,7 +233,8 @@ async def drive(
             await asyncio.gather(*helpers, return_exceptions=True)
         for connection in list(state.open):
             state.drop(connection)
-    wall_s = (time.monotonic_ns() - origin_ns) / 1e9
+    ended_ns = time.monotonic_ns()
+    wall_s = (ended_ns - origin_ns) / 1e9
     cpu_share = (_cpu_s() - cpu_s) / wall_s if wall_s else 0.0
     drift_ns = wall_minus_mono_ns() - offset_ns
     records: list[RequestRecord] = []
@@ -248,9 +252,8 @@ async def drive(
                 )
             )
     exchanges = [exchange for done in state.done for _, exchange in done]
-    return Driven(
-        tuple(records), _client_stats(state, exchanges, records, offset_ns, drift_ns, cpu_share)
-    )
+    stats = _client_stats(state, exchanges, records, offset_ns, drift_ns, cpu_share)
+    return Driven(tuple(records), stats, origin_ns, ended_ns)
 
 
 def reply_of(exchange: Exchange, prompt: Prompt) -> RequestRecord:

@@ -24,6 +24,13 @@ _COLOURS = {
 }
 _MARKERS = {"baseline": "s", "eagle3": "o", "peagle": "D", "ngram": "^", "draft_model": "v"}
 _STANDING = ("VALID", "ESTIMATE")
+# Name, attribute of a row, colour, and a hatch that tells them apart in print.
+_STAGES = (
+    ("target's forward", "forward_s", "#0072B2", ""),
+    ("drafting", "draft_s", "#D55E00", "//"),
+    ("sampling", "sample_s", "#009E73", ".."),
+    ("rest (host)", "host_s", "#BBBBBB", ""),
+)
 
 Chart = Callable[[Sequence[Row], str], "Any"]
 
@@ -111,9 +118,62 @@ def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
     return figure
 
 
+def draft_time_by_depth(rows: Sequence[Row], suite: str) -> Any:
+    """Drafting per step over K at the lowest C, from the probe: sequential grows, parallel not."""
+    shown = [r for r in _standing(rows, suite) if r.draft_s is not None]
+    if not shown:
+        return None
+    lowest = min(r.concurrency for r in shown)
+    shown = [r for r in shown if r.concurrency == lowest]
+    figure, axes = _figure()
+    for method in dict.fromkeys(r.method for r in shown):
+        line = sorted((r for r in shown if r.method == method), key=lambda r: r.depth or 0)
+        axes.plot(
+            [r.depth for r in line],
+            [(r.draft_s or 0.0) * 1e3 for r in line],
+            **_style(method),
+            label=METHODS[method].title,
+        )
+    depths = sorted({r.depth for r in shown if r.depth is not None})
+    axes.set_xticks(depths, [str(k) for k in depths])
+    axes.set_xlabel("K (tokens drafted per step)")
+    axes.set_ylabel("drafting per step (ms, probe)")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    axes.set_title(f"{suite}: drafter latency, concurrency {lowest}")
+    _finish(figure, rows, suite)
+    return figure
+
+
+def step_time_by_stage(rows: Sequence[Row], suite: str) -> Any:
+    """A decode step's time stacked by stage at the lowest C, from the probe."""
+    shown = [r for r in _standing(rows, suite) if r.step_s is not None]
+    if not shown:
+        return None
+    lowest = min(r.concurrency for r in shown)
+    shown = [r for r in shown if r.concurrency == lowest]
+    figure, axes = _figure()
+    places = range(len(shown))
+    base = [0.0] * len(shown)
+    for name, stage, colour, hatch in _STAGES:
+        values = [(getattr(r, stage) or 0.0) * 1e3 for r in shown]
+        axes.bar(places, values, bottom=base, label=name, color=colour, hatch=hatch, edgecolor="w")
+        base = [b + v for b, v in zip(base, values, strict=True)]
+    axes.set_xticks(places, [_label(r) for r in shown])
+    axes.set_xlabel(f"method and K, concurrency {lowest}")
+    axes.set_ylabel("time of a decode step (ms, probe)")
+    axes.margins(y=0.15)
+    axes.legend(frameon=False, ncols=4, fontsize=8)
+    axes.set_title(f"{suite}: where a step's time goes")
+    _finish(figure, rows, suite)
+    return figure
+
+
 CHARTS: dict[str, Chart] = {
     "otps-by-concurrency": otps_by_concurrency,
     "acceptance-length-by-depth": acceptance_length_by_depth,
+    "draft-time-by-depth": draft_time_by_depth,
+    "step-time-by-stage": step_time_by_stage,
 }
 
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peagle_bench.analysis.law import Law
+from peagle_bench.analysis.lossless import Match
 from peagle_bench.analysis.table import Row, best_rows
 from peagle_bench.core.plan import Plan, RunConfig
 from peagle_bench.core.result import CellResult
 from peagle_bench.core.suite import NO_CATEGORY
 from peagle_bench.output import words
+from peagle_bench.output.explained import accuracy_table, law_table, match_table, step_times
 from peagle_bench.output.findings import grouped_findings
 
 
@@ -23,6 +26,8 @@ def report_md(
     failures: Mapping[str, str],
     servers: Mapping[str, Mapping[str, Any]],
     charts: Sequence[Path],
+    laws: Sequence[Law] = (),
+    matches: Sequence[Match] = (),
 ) -> str:
     """The whole report.
 
@@ -41,6 +46,10 @@ def report_md(
         parts += [*_table([r for r in rows if r.suite == suite]), ""]
         parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
         parts += [""]
+    parts += step_times(rows, results)
+    parts += law_table(laws)
+    parts += match_table(matches)
+    parts += accuracy_table(results)
     parts += _positions(rows)
     parts += _lengths_by(
         rows,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.result import Comparison
@@ -25,6 +27,16 @@ def milliseconds(seconds: float | None) -> str:
 
 def length(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}"
+
+
+def share(part: int, of: int) -> str:
+    """`34.1% [27.4, 41.7]` with Wilson's 95 % interval; nothing of nothing."""
+    if not of:
+        return NONE
+    from scipy.stats import binomtest
+
+    interval = binomtest(part, of).proportion_ci(method="wilson")
+    return f"{part / of:.1%} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
 def speedup(comparison: Comparison | None, interval: bool = True) -> str:
@@ -66,3 +78,26 @@ def seconds(value: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def explanations(rows: Sequence[Row]) -> list[str]:
+    """P-EAGLE against EAGLE-3 at the same K, in what makes the difference; where both stand."""
+    eagle = {(r.suite, r.concurrency, r.depth): r for r in rows if r.method == "eagle3"}
+    out = []
+    for row in rows:
+        other = eagle.get((row.suite, row.concurrency, row.depth))
+        ratio = speedup(row.versus_eagle3, interval=False)
+        if row.method != "peagle" or other is None or ratio == NONE:
+            continue
+        times = (row.step_s, other.step_s, row.draft_s, other.draft_s)
+        lengths = (row.acceptance_length, other.acceptance_length)
+        if None in times or None in lengths:
+            continue
+        out.append(
+            f"{row.suite}, C={row.concurrency}: P-EAGLE at K={row.depth} serves {ratio} EAGLE-3. "
+            f"Drafting takes {milliseconds(row.draft_s)} ms instead of "
+            f"{milliseconds(other.draft_s)} ms, a step {milliseconds(row.step_s)} ms instead of "
+            f"{milliseconds(other.step_s)} ms, and AL is {length(row.acceptance_length)} instead "
+            f"of {length(other.acceptance_length)}."
+        )
+    return out

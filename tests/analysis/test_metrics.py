@@ -189,3 +189,10 @@ def test_every_metric_has_a_unit_a_direction_and_a_reason_for_being_none() -> No
         assert m.unit
         assert m.missing or m.unit == "count"
         assert not m.name.endswith("_ms")
+
+
+def test_pass_at_1_leaves_the_sandboxs_own_failures_out_and_counts_no_code_as_a_fail() -> None:
+    scores = ("passed", "failed", "no_code", "infra_error")
+    data = cell_data([record(i, score=s) for i, s in enumerate(scores)])
+    assert value("pass_at_1", data) == pytest.approx(1 / 3)
+    assert value("pass_at_1", cell_data([record(0)])) is None

@@ -5,6 +5,7 @@ import pytest
 from peagle_bench.analysis.validity import Terms, verdict
 from peagle_bench.core.record import CounterDelta
 from peagle_bench.core.result import Finding
+from peagle_bench.core.step import Step
 from peagle_bench.load.loops import loops_at_end
 from tests.conftest import cell_data, record, spec
 
@@ -137,3 +138,15 @@ def test_verdicts_need_no_token_ids_to_be_kept() -> None:
     assert codes(cell_data([record(0, completion_tokens=4, **kept)])) == {"usage-disagrees"}
     loops = cell_data([record(0, token_ids=None, ends_in_loop=True)])
     assert "loops" in flags(loops)
+
+
+def test_drafts_that_the_probe_saw_must_be_those_that_were_counted() -> None:
+    def step(verified: int) -> Step:
+        return Step(0, 2, 8, 0, verified, 3, 0.1, 0.1, 0.1, 0.1)
+
+    data = speculating()
+    object.__setattr__(data, "steps", (step(12), step(8)))
+    assert codes(data) == set()
+    object.__setattr__(data, "steps", (step(12), step(7)))
+    (reason,) = verdict(data, TERMS).reasons  # type: ignore[arg-type]
+    assert reason.text == "the probe saw 19 drafts verified, the counters 20"

