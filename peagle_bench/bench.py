@@ -99,6 +99,7 @@ class Bench:
         )
         facts = {
             "started": started,
+            "start_ns": driven.start_ns,
             "prompts_digest": chosen.digest,
             "vllm": (self._row.get("facts") or {}).get("version"),
             "server_start_s": self._row.get("start_s"),

@@ -361,6 +361,42 @@ def report(
     _guard(do)
 
 
+@app.command(epilog=EXITS)
+def calibrate(
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", "-c", metavar="N,N,…", help="Requests in flight.")
+    ] = "1,8,64",
+    requests: Annotated[
+        int, typer.Option(metavar="N", help="Requests a cell; at least C are made.", min=2)
+    ] = 64,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", help="Output tokens of each.", min=2)
+    ] = 64,
+) -> None:
+    """Measure a server with known truth, and print this harness's own error in each figure.
+
+    Exits with 1 when an error is beyond its bound: OTPS 1 %, TTFT and TPOT 1 ms + 1 %, AL exact.
+    Every number is an ESTIMATE of a calibration server, not of a model.
+
+    \b
+    Examples:
+      peagle-bench calibrate
+      peagle-bench calibrate --concurrency 64,256 --requests 256
+    """
+
+    def do() -> int:
+        from peagle_bench.calibrate import calibrate as measure
+        from peagle_bench.output.calibration import print_errors
+
+        levels = _ints("--concurrency", concurrency) or (1,)
+        console = _console()
+        errors = measure(levels, requests, max_tokens, lambda text: console.print(text))
+        print_errors(console, errors)
+        return 0 if all(e.within for e in errors) else 1
+
+    _guard(do)
+
+
 @app.command()
 def prepare(
     target_path: Annotated[

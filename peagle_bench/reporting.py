@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
+from peagle_bench.analysis.estimate import DraftEstimate, draft_estimates
 from peagle_bench.analysis.law import Law, laws
 from peagle_bench.analysis.lossless import Match, matches
 from peagle_bench.analysis.summary import summarise
@@ -31,6 +32,7 @@ class Reported:
     comparisons: list[Comparison]
     failures: dict[str, str]
     """Why there are no numbers, by server group or cell."""
+    estimates: list[DraftEstimate]
     laws: list[Law]
     matches: list[Match]
 
@@ -93,6 +95,7 @@ def analyse(folder: RunFolder) -> Reported:
         results,
         comparisons,
         failures,
+        draft_estimates(results, data),
         laws(results, data),
         matches(results, data, greedy),
     )
@@ -126,6 +129,7 @@ def write_report(folder: RunFolder, reported: Reported) -> None:
         failures=reported.failures,
         servers=servers,
         charts=charts,
+        estimates=reported.estimates,
         laws=reported.laws,
         matches=reported.matches,
     )

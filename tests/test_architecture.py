@@ -31,11 +31,12 @@ ALLOWED = {
               "rendering", "probe", "scoring"},
     "runner": {"core", "load", "targets", "store", "provenance", "planning", "conversations",
                "bench", "probe"},
+    "calibrate": {"core", "analysis", "bench", "planning", "runner", "store", "targets"},
     "output": {"output", "analysis", "core", "load", "planning"},
     "reporting": {"core", "analysis", "output", "store"},
     "suite_commands": {"core", "profiles", "provenance", "selection", "suites", "targets"},
     "cli": {"core", "planning", "runner", "reporting", "output", "store", "profiles", "targets",
-            "suite_commands"},
+            "suite_commands", "calibrate"},
     "__main__": {"cli"},
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from peagle_bench.analysis.metrics import successful
-from peagle_bench.analysis.stats import ratio_interval
+from peagle_bench.analysis.stats import difference_interval, ratio_interval
 from peagle_bench.core.record import CellData
 from peagle_bench.core.result import CellResult, Comparison, Finding, Standing, Verdict
 
@@ -192,6 +192,7 @@ def speedups(
             # The interval's shape comes from per-prompt service; it is carried to the ratio of
             # OTPS, from which it differs by the ramp at a cell's ends.
             interval = (interval[0] * point / centre, interval[1] * point / centre)
+        lengths = _length_difference(mine, theirs, data, seed)
         standing: Standing = "VALID"
         for r in (*mine, *theirs):
             standing = worse(standing, r.verdict.standing)
@@ -207,9 +208,46 @@ def speedups(
                 low=interval[0] if interval else None,
                 high=interval[1] if interval else None,
                 prompts=len(shared),
+                length_difference=lengths[0],
+                length_low=lengths[1],
+                length_high=lengths[2],
                 standing=standing,
             )
         )
+    return out
+
+
+def _length_difference(
+    mine: Sequence[CellResult],
+    theirs: Sequence[CellResult],
+    data: Mapping[str, CellData],
+    seed: int,
+) -> tuple[float | None, float | None, float | None]:
+    """Difference of acceptance lengths over the prompts that both drafted for, and its interval."""
+    a, b = _drafts_by_prompt(mine, data), _drafts_by_prompt(theirs, data)
+    shared = sorted(a.keys() & b.keys())
+    if not shared:
+        return None, None, None
+    columns = [[held[p][i] for p in shared] for held in (a, b) for i in (0, 1)]
+    accepted_a, drafts_a, accepted_b, drafts_b = columns
+    point = sum(accepted_a) / sum(drafts_a) - sum(accepted_b) / sum(drafts_b)
+    interval = difference_interval(*columns, seed=seed)
+    return (point, *(interval or (None, None)))
+
+
+def _drafts_by_prompt(
+    results: Sequence[CellResult], data: Mapping[str, CellData]
+) -> dict[str, tuple[float, float]]:
+    """(accepted drafts, verification steps) by prompt, from per-request metrics, over repeats."""
+    out: dict[str, tuple[float, float]] = {}
+    for r in results:
+        for record in successful(data[r.cell.cell_id]):
+            if record.spec is not None and record.spec.num_drafts:
+                accepted, drafts = out.get(record.prompt_id, (0.0, 0.0))
+                out[record.prompt_id] = (
+                    accepted + record.spec.num_accepted_tokens,
+                    drafts + record.spec.num_drafts,
+                )
     return out
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from peagle_bench.analysis import metrics
+from peagle_bench.analysis.intervals import cell_intervals
 from peagle_bench.analysis.validity import Terms, verdict
 from peagle_bench.core.plan import Cell
 from peagle_bench.core.record import CellData
@@ -19,6 +20,7 @@ def summarise(cell: Cell, data: CellData, terms: Terms, facts: dict[str, Any]) -
         cell=cell,
         metrics=values,
         missing={m.name: m.missing for m in metrics.METRICS if values[m.name] is None},
+        intervals=cell_intervals(data),
         by_position=metrics.acceptance_by_position(data),
         conditional_by_position=metrics.conditional_by_position(data),
         by_category=metrics.acceptance_length_by_category(data),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from peagle_bench.analysis.compare import Key, worse
+from peagle_bench.analysis.intervals import mean_of
 from peagle_bench.analysis.stats import mean
 from peagle_bench.core.plan import Cell, Plan
 from peagle_bench.core.result import CellResult, Comparison, Standing
@@ -41,6 +42,8 @@ class Row(BaseModel):
     """Acceptance length by category, mean over repeats."""
     by_turn: dict[int, float] = {}
     """Acceptance length by turn of the conversations, mean over repeats."""
+    intervals: dict[str, tuple[float, float]] = {}
+    """95 % over prompts, by metric name; the mean of the bounds over repeats."""
     pass_at_1: float | None = None
     """Mean over repeats."""
     step_s: float | None = None
@@ -144,10 +147,17 @@ def _pooled(found: Sequence[CellResult]) -> dict[str, Any]:
         "by_turn": _averaged([r.by_turn for r in found]),
         **{name: average(f"{name}_mean") for name in _STAGES},
         "pass_at_1": average("pass_at_1"),
+        "intervals": _intervals(found),
         "ttft_s": average("ttft_s_p50"),
         "tpot_s": average("tpot_s_mean"),
         "output_tokens_mean": average("output_tokens_mean"),
     }
+
+
+def _intervals(found: Sequence[CellResult]) -> dict[str, tuple[float, float]]:
+    names = dict.fromkeys(name for r in found for name in r.intervals)
+    held = {n: mean_of([r.intervals[n] for r in found if n in r.intervals]) for n in names}
+    return {name: interval for name, interval in held.items() if interval is not None}
 
 
 def _averaged(told: Sequence[Mapping[Name, float]]) -> dict[Name, float]:

@@ -43,6 +43,8 @@ class CellResult(BaseModel):
     metrics: dict[str, float | None]
     """By metric name, base units; None is explained in `missing`."""
     missing: dict[str, str] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    """95 % intervals over prompts, by metric name."""
     by_position: tuple[float, ...] | None = None
     """Acceptance by draft position, shape (K,), each in [0, 1]."""
     conditional_by_position: tuple[float | None, ...] | None = None
@@ -77,5 +79,31 @@ class Comparison(BaseModel):
     high: float | None
     prompts: int
     """Prompts answered by both."""
+    length_difference: float | None = None
+    """Acceptance length minus the other's, over the same prompts; None where either has none."""
+    length_low: float | None = None
+    """95 % interval of that difference, by the same bootstrap."""
+    length_high: float | None = None
     standing: Standing
     """The worse of the two cells' standings."""
+
+
+class Deviation(BaseModel):
+    """One figure against a server with known truth: what it did, and what the harness said."""
+
+    model_config = ConfigDict(frozen=True)
+
+    method: str
+    depth: int | None
+    concurrency: int
+    metric: str
+    unit: str
+    """`tok/s`, `s` or `tokens`"""
+    truth: float
+    measured: float
+    bound: float
+    """Largest |measured - truth| that is in order."""
+
+    @property
+    def within(self) -> bool:
+        return abs(self.measured - self.truth) <= self.bound

@@ -214,10 +214,12 @@ def result_table(rows: Sequence[Row], width: int = 140) -> Group:
                     "TTFT ms": words.milliseconds(row.ttft_s),
                     "TPOT ms": words.milliseconds(row.tpot_s),
                 }
+                # An INVALID row is seen, and not to be quoted.
+                strike = "strike" if row.standing == "INVALID" else ""
                 table.add_row(
                     str(concurrency),
                     words.method_title(row),
-                    *(values[name] for name in names),
+                    *(Text(values[name], style="" if name == "K" else strike) for name in names),
                     Text(row.standing, style=_COLOURS[row.standing]),
                 )
             table.add_section()

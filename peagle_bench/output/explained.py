@@ -5,12 +5,42 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from peagle_bench.analysis.estimate import DraftEstimate
 from peagle_bench.analysis.law import LARGEST_GAP, Law
 from peagle_bench.analysis.lossless import Match
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.result import CellResult
 from peagle_bench.output import words
+
+
+def interval_table(rows: Sequence[Row]) -> list[str]:
+    """Each row's own figures with their intervals."""
+    shown = [r for r in rows if r.intervals and r.standing in ("VALID", "ESTIMATE")]
+    if not shown:
+        return []
+    lines = [
+        "## 95 % intervals over prompts",
+        "",
+        "| suite | C | method | K | OTPS (tok/s) | mean TTFT (ms) | mean TPOT (ms) | AL |",
+        f"|:---|---:|:---|---:|{'---:|' * 4}",
+    ]
+    kinds = (
+        ("output_tok_per_s", words.rate),
+        ("ttft_s_mean", words.milliseconds),
+        ("tpot_s_mean", words.milliseconds),
+        ("acceptance_length", words.length),
+    )
+    for r in shown:
+        cells = []
+        for name, word in kinds:
+            held = r.intervals.get(name)
+            cells.append(words.NONE if held is None else f"{word(held[0])} to {word(held[1])}")
+        lines.append(
+            f"| {r.suite} | {r.concurrency} | {words.method_title(r)} | {words.depth(r.depth)} | "
+            f"{' | '.join(cells)} |"
+        )
+    return [*lines, ""]
 
 
 def step_times(rows: Sequence[Row], results: Sequence[CellResult]) -> list[str]:
@@ -41,6 +71,29 @@ def step_times(rows: Sequence[Row], results: Sequence[CellResult]) -> list[str]:
     if missing:
         lines += [f"Not every cell was probed: {missing[0]}.", ""]
     return lines
+
+
+def estimate_table(estimates: Sequence[DraftEstimate]) -> list[str]:
+    """Drafter latency as it shows from outside, beside the probe's."""
+    if not estimates:
+        return []
+    lines = [
+        "## Drafter latency seen from outside",
+        "",
+        "How the time between chunks grows with K, less the growth of a method that drafts in "
+        "parallel: milliseconds of one more sequential draft.",
+        "",
+        "| suite | C | method | less | one more draft | standard error | by the probe |",
+        f"|:---|---:|:---|:---|{'---:|' * 3}",
+    ]
+    for e in estimates:
+        less = words.NONE if e.less is None else METHODS[e.less].title
+        lines.append(
+            f"| {e.suite} | {e.concurrency} | {METHODS[e.method].title} | {less} | "
+            f"{words.milliseconds(e.per_draft_s)} | {words.milliseconds(e.error_s)} | "
+            f"{words.milliseconds(e.probe_per_draft_s)} |"
+        )
+    return [*lines, ""]
 
 
 def law_table(laws: Sequence[Law]) -> list[str]:

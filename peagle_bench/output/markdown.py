@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peagle_bench.analysis.estimate import DraftEstimate
 from peagle_bench.analysis.law import Law
 from peagle_bench.analysis.lossless import Match
 from peagle_bench.analysis.table import Row, best_rows
@@ -13,7 +14,14 @@ from peagle_bench.core.plan import Plan, RunConfig
 from peagle_bench.core.result import CellResult
 from peagle_bench.core.suite import NO_CATEGORY
 from peagle_bench.output import words
-from peagle_bench.output.explained import accuracy_table, law_table, match_table, step_times
+from peagle_bench.output.explained import (
+    accuracy_table,
+    estimate_table,
+    interval_table,
+    law_table,
+    match_table,
+    step_times,
+)
 from peagle_bench.output.findings import grouped_findings
 
 
@@ -26,6 +34,7 @@ def report_md(
     failures: Mapping[str, str],
     servers: Mapping[str, Mapping[str, Any]],
     charts: Sequence[Path],
+    estimates: Sequence[DraftEstimate] = (),
     laws: Sequence[Law] = (),
     matches: Sequence[Match] = (),
 ) -> str:
@@ -46,7 +55,9 @@ def report_md(
         parts += [*_table([r for r in rows if r.suite == suite]), ""]
         parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
         parts += [""]
+    parts += interval_table(rows)
     parts += step_times(rows, results)
+    parts += estimate_table(estimates)
     parts += law_table(laws)
     parts += match_table(matches)
     parts += accuracy_table(results)
@@ -104,7 +115,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
     )
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(['---:', ':---', *['---:'] * 9, ':---'])}|"]
     for r in sorted(rows, key=lambda r: r.concurrency):
-        cells = (
+        cells: tuple[str, ...] = (
             str(r.concurrency),
             words.method_title(r),
             words.depth(r.depth),
@@ -118,6 +129,9 @@ def _table(rows: Sequence[Row]) -> list[str]:
             words.rate(r.output_tokens_mean),
             r.standing,
         )
+        if r.standing == "INVALID":  # seen, and not to be quoted
+            struck = (c if c == words.NONE else f"~~{c}~~" for c in cells[3:-1])
+            cells = (*cells[:3], *struck, r.standing)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -80,6 +80,16 @@ def seconds(value: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def _difference(comparison: Comparison | None) -> str:
+    """` (a difference of -0.35 [-0.61, -0.12])`; nothing where there is none."""
+    if comparison is None or comparison.length_low is None or comparison.length_high is None:
+        return ""
+    return (
+        f" (a difference of {comparison.length_difference:+.2f} "
+        f"[{comparison.length_low:+.2f}, {comparison.length_high:+.2f}])"
+    )
+
+
 def explanations(rows: Sequence[Row]) -> list[str]:
     """P-EAGLE against EAGLE-3 at the same K, in what makes the difference; where both stand."""
     eagle = {(r.suite, r.concurrency, r.depth): r for r in rows if r.method == "eagle3"}
@@ -98,6 +108,6 @@ def explanations(rows: Sequence[Row]) -> list[str]:
             f"Drafting takes {milliseconds(row.draft_s)} ms instead of "
             f"{milliseconds(other.draft_s)} ms, a step {milliseconds(row.step_s)} ms instead of "
             f"{milliseconds(other.step_s)} ms, and AL is {length(row.acceptance_length)} instead "
-            f"of {length(other.acceptance_length)}."
+            f"of {length(other.acceptance_length)}{_difference(row.versus_eagle3)}."
         )
     return out

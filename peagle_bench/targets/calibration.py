@@ -20,7 +20,8 @@ import os
 import random
 import signal
 import sys
-from dataclasses import dataclass, field
+import time
+from dataclasses import asdict, dataclass, field
 
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.plan import RunConfig, ServerGroup
@@ -66,6 +67,22 @@ class Truth:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One request as the server itself saw it. CLOCK_MONOTONIC nanoseconds."""
+
+    key: str
+    """`key_of` what was asked."""
+    received_ns: int
+    """Its last byte was read."""
+    first_ns: int
+    """Its first token was written."""
+    last_ns: int
+    first_tokens: int
+    """Tokens of the first write."""
+    tokens: int
+
+
 @dataclass(slots=True)
 class _Counters:
     drafts: int = 0
@@ -106,6 +123,7 @@ class CalibrationServer:
         self.truth = truth
         self.counters = _Counters(per_pos=[0] * truth.depth)
         self.in_flight = self.peak_in_flight = 0
+        self.served: list[Served] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Requests of one connection, one after another."""
@@ -133,6 +151,7 @@ class CalibrationServer:
             "/v1/models": json.dumps({"object": "list", "data": [{"id": self.truth.served_name}]}),
             "/metrics": self._metrics(),
             "/peak": json.dumps(self.peak_in_flight),
+            "/served": json.dumps([asdict(s) for s in self.served]),
         }
         known = path in answers
         _respond(writer, 200 if known else 404, answers.get(path, "{}"))
@@ -191,6 +210,7 @@ class CalibrationServer:
     ) -> None:
         truth, counters = self.truth, self.counters
         loop = asyncio.get_running_loop()
+        received_ns, first_ns, first_tokens = time.monotonic_ns(), 0, 0
         due = loop.time() + truth.prefill_ms / 1e3
         await _until(loop, due)
         writer.write(
@@ -226,6 +246,9 @@ class CalibrationServer:
             if not chat and sent == 0:
                 choice["prompt_token_ids"] = prompt_told
             _event(writer, base | {"choices": [choice]})
+            written_ns = time.monotonic_ns()
+            if sent == 0:
+                first_ns, first_tokens = written_ns, step
             sent += step
             counters.generated += step
             if last:
@@ -264,9 +287,16 @@ class CalibrationServer:
                 }
             }
         counters.finished += 1
+        asked = key_of(body.get("messages", body.get("prompt")))
+        self.served.append(Served(asked, received_ns, first_ns, written_ns, first_tokens, sent))
         _event(writer, final)
         data = b"data: [DONE]\n\n"
         writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n0\r\n\r\n")
+
+
+def key_of(asked: object) -> str:
+    """What a request is recognised by: its messages or prompt, as they were sent."""
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
 def _prompt_ids(body: dict[str, object]) -> list[int]:

@@ -5,7 +5,12 @@ import random
 import pytest
 
 from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
-from peagle_bench.analysis.stats import percentile, ratio_interval
+from peagle_bench.analysis.stats import (
+    difference_interval,
+    percentile,
+    rate_interval,
+    ratio_interval,
+)
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import best_rows, build_rows
 from peagle_bench.analysis.validity import Terms
@@ -158,6 +163,40 @@ def test_the_95_percent_interval_covers_the_true_ratio_about_95_times_in_100() -
         assert interval is not None
         covered += interval[0] <= 2.0 <= interval[1]
     assert 0.93 <= covered / runs <= 0.97
+
+
+def test_the_interval_of_a_difference_of_acceptance_lengths_covers_the_truth_as_often() -> None:
+    """Drafts of a prompt are accepted at 1.5 by one method and 1.2 by the other on average; hard
+    prompts are hard for both."""
+    rng = random.Random(11)
+    covered, runs = 0, 400
+    for _ in range(runs):
+        drafts_a, drafts_b, a, b = [], [], [], []
+        for _ in range(40):
+            shared = rng.gauss(0, 0.3)
+            for drafts, accepted, level in ((drafts_a, a, 1.5), (drafts_b, b, 1.2)):
+                n = float(rng.randint(10, 60))
+                drafts.append(n)
+                accepted.append(n * (level + shared + rng.gauss(0, 0.2)))
+        interval = difference_interval(
+            a, drafts_a, b, drafts_b, resamples=1000, seed=rng.randrange(2**32)
+        )
+        assert interval is not None
+        covered += interval[0] <= 0.3 <= interval[1]
+    assert 0.93 <= covered / runs <= 0.97
+
+
+def test_a_mean_has_an_interval_of_its_own_and_one_value_has_none() -> None:
+    rng = random.Random(5)
+    covered = 0
+    for _ in range(400):
+        values = [rng.gauss(3, 1) for _ in range(40)]
+        interval = rate_interval(values, [1.0] * 40, resamples=1000, seed=rng.randrange(2**32))
+        assert interval is not None
+        covered += interval[0] <= 3 <= interval[1]
+    assert 0.93 <= covered / 400 <= 0.97
+    assert rate_interval([1.0], [1.0]) is None
+    assert rate_interval([1.0, 1.0], [0.0, 0.0]) is None
 
 
 def test_an_interval_of_exactly_equal_prompts_is_the_point() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from peagle_bench.analysis.estimate import draft_estimates
 from peagle_bench.analysis.law import laws
 from peagle_bench.analysis.lossless import first_difference, matches
 from peagle_bench.analysis.summary import summarise
@@ -126,3 +127,23 @@ def test_the_probes_steps_are_a_source_of_their_own_and_a_gap_shows() -> None:
 def test_without_a_baseline_there_is_no_law() -> None:
     results, data = both(stepping(cell("peagle", 7), 15, 3))
     assert laws(results, data) == []
+
+
+def test_drafter_latency_from_outside_is_the_slope_over_k_less_the_parallel_methods() -> None:
+    """A step costs 10 ms, 2 ms for each token verified, and EAGLE-3 drafts at 5 ms a token."""
+    cells = [stepping(cell("eagle3", k), 10 + 2 * k + 5 * k, 2) for k in (1, 3, 5, 7)] + [
+        stepping(cell("peagle", k), 10 + 2 * k + 6, 2) for k in (3, 5, 7)
+    ]
+    (got,) = draft_estimates(*both(*cells))
+    assert (got.method, got.less) == ("eagle3", "peagle")
+    assert got.per_draft_s == pytest.approx(0.005)
+    assert got.error_s == pytest.approx(0.0, abs=1e-9)
+    assert got.probe_per_draft_s is None
+
+
+def test_two_depths_give_a_slope_without_an_error_and_one_gives_nothing() -> None:
+    two = [stepping(cell("eagle3", k), 10 + 5 * k, 2, probe_ms=20) for k in (3, 7)]
+    (got,) = draft_estimates(*both(*two))
+    assert (got.per_draft_s, got.error_s, got.less) == (pytest.approx(0.005), None, None)
+    assert got.probe_per_draft_s == pytest.approx(0.0)
+    assert draft_estimates(*both(two[0])) == []

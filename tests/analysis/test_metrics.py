@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peagle_bench.analysis import metrics
+from peagle_bench.analysis.intervals import cell_intervals
 from peagle_bench.core.record import CellData, CounterDelta, RequestRecord
 from tests.conftest import MS, cell_data, record, spec
 
@@ -196,3 +197,22 @@ def test_pass_at_1_leaves_the_sandboxs_own_failures_out_and_counts_no_code_as_a_
     data = cell_data([record(i, score=s) for i, s in enumerate(scores)])
     assert value("pass_at_1", data) == pytest.approx(1 / 3)
     assert value("pass_at_1", cell_data([record(0)])) is None
+
+
+def test_a_cells_own_figures_have_intervals_that_hold_them() -> None:
+    records = [
+        record(i, chunks=((100 + i, 1), (200 + 20 * i, 4)), sent_ms=0, spec=spec(10, 5 + i, 3))
+        for i in range(6)
+    ]
+    delta = CounterDelta(
+        generation_tokens=30, requests_finished=6, num_drafts=60, num_accepted_tokens=45,
+        num_draft_tokens=180,
+    )  # fmt: skip
+    data = cell_data(records, delta=delta, depth=3)
+    found = cell_intervals(data)
+    for name in ("output_tok_per_s", "ttft_s_mean", "tpot_s_mean", "acceptance_length"):
+        low, high = found[name]
+        point = value(name, data)
+        assert point is not None
+        assert low < point < high, name
+    assert cell_intervals(cell_data(records[:1])) == {}
