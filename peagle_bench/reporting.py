@@ -9,6 +9,7 @@ from peagle_bench.analysis.compare import checked_together, prompts_agree, speed
 from peagle_bench.analysis.estimate import DraftEstimate, draft_estimates
 from peagle_bench.analysis.law import Law, laws
 from peagle_bench.analysis.lossless import Match, matches
+from peagle_bench.analysis.peak import Peak, peaks
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import Row, build_rows
 from peagle_bench.analysis.validity import Terms
@@ -35,6 +36,7 @@ class Reported:
     estimates: list[DraftEstimate]
     laws: list[Law]
     matches: list[Match]
+    peaks: list[Peak]
 
     @property
     def sound(self) -> bool:
@@ -98,6 +100,7 @@ def analyse(folder: RunFolder) -> Reported:
         draft_estimates(results, data),
         laws(results, data),
         matches(results, data, greedy),
+        peaks(results, data, plan.config.seed),
     )
 
 
@@ -132,6 +135,7 @@ def write_report(folder: RunFolder, reported: Reported) -> None:
         estimates=reported.estimates,
         laws=reported.laws,
         matches=reported.matches,
+        peaks=reported.peaks,
     )
     folder.write_text("report.md", text)
     folder.write_text("cells.csv", cells_csv(reported.results))

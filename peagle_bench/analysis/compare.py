@@ -177,7 +177,7 @@ def speedups(
         theirs = groups.get(other_key)
         if not theirs:
             continue
-        a, b = _by_prompt(mine, data), _by_prompt(theirs, data)
+        a, b = served_by_prompt(mine, data), served_by_prompt(theirs, data)
         shared = sorted(a.keys() & b.keys())
         interval = ratio_interval(
             [a[p][0] for p in shared],
@@ -251,7 +251,7 @@ def _drafts_by_prompt(
     return out
 
 
-def _by_prompt(
+def served_by_prompt(
     results: Sequence[CellResult], data: Mapping[str, CellData]
 ) -> dict[str, tuple[float, float]]:
     """(completion tokens, seconds from send to last token) by prompt, summed over repeats."""

@@ -8,10 +8,35 @@ from collections.abc import Sequence
 from peagle_bench.analysis.estimate import DraftEstimate
 from peagle_bench.analysis.law import LARGEST_GAP, Law
 from peagle_bench.analysis.lossless import Match
+from peagle_bench.analysis.peak import Peak
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.result import CellResult
 from peagle_bench.output import words
+
+
+def peak_table(peaks: Sequence[Peak]) -> list[str]:
+    """Each method at its own best K."""
+    if not peaks:
+        return []
+    lines = [
+        "## Peak: each method at its best K",
+        "",
+        "K chosen on one half of the prompts, the ratio of tokens per second of service taken on "
+        "the other: the best of several is partly the luckiest.",
+        "",
+        "| suite | C | method | best K | against | its K | ratio [95 %] | prompts |",
+        "|:---|---:|:---|---:|:---|---:|---:|---:|",
+    ]
+    for p in peaks:
+        ratio = f"{p.speedup:.2f}x"
+        if p.low is not None and p.high is not None:
+            ratio += f" [{p.low:.2f}, {p.high:.2f}]"
+        lines.append(
+            f"| {p.suite} | {p.concurrency} | {METHODS[p.method].title} | {words.depth(p.depth)} | "
+            f"{METHODS[p.versus].title} | {words.depth(p.versus_depth)} | {ratio} | {p.prompts} |"
+        )
+    return [*lines, ""]
 
 
 def interval_table(rows: Sequence[Row]) -> list[str]:

