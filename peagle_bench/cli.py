@@ -480,7 +480,7 @@ def _suites(context: typer.Context) -> None:
 
 @suites_app.command("list")
 def suites_list() -> None:
-    """List the suites: how many prompts, whether they are on this machine, and their licence."""
+    """List the suites: what they are, whether they are on this machine, and their licence."""
     _guard(_list_suites)
 
 

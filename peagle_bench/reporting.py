@@ -90,7 +90,8 @@ def analyse(folder: RunFolder) -> Reported:
         if not (versus == "eagle3" and c.method == "baseline")
     ]
     rows = build_rows(plan, results, comparisons, failed)
-    greedy = {name: told["temperature"] == 0 for name, told in facts["suites"].items()}
+    temperatures = {name: told["temperature"] for name, told in facts["suites"].items()}
+    greedy = {name: t == 0 for name, t in temperatures.items()}
     return Reported(
         plan,
         rows,

@@ -533,3 +533,18 @@ def test_score_runs_replies_in_a_sandbox_and_says_pass_at_1_beside_the_speed(cli
     done = cli("run", "-p", "calibration", "-s", "code-mini", "-c", "1", "--score", "--dry-run")
     assert done.returncode == 2
     assert "there is no scorer for code-mini" in done.stderr
+
+
+def test_drawn_outputs_are_said_not_to_be_compared_and_greedy_ones_are(cli: Cli) -> None:
+    words = ("run", "-p", "calibration", "-m", "baseline,eagle3", "-k", "3", "-c", "1", "--limit",
+             "4", "--max-tokens", "8")  # fmt: skip
+    assert cli(*words, "--out", "greedy").returncode == 0
+    text = (cli.cwd / "greedy" / "report.md").read_text()
+    assert "| humaneval | 1 | EAGLE-3 | 3 | 4 | 4 | 100.0% | — |" in text
+    assert cli(*words, "--server-flag", "lossy", "--out", "lossy").returncode == 0
+    text = (cli.cwd / "lossy" / "report.md").read_text()
+    assert "| humaneval | 1 | EAGLE-3 | 3 | 0 | 4 | 0.0% | 0, 0, 0, 0 |" in text
+    assert cli(*words, "--temperature", "0.7", "--out", "drawn").returncode == 0
+    text = (cli.cwd / "drawn" / "report.md").read_text()
+    assert "Outputs are drawn (humaneval at temperature 0.7) and not compared" in text
+    assert "EAGLE-3 | 3 | 4 | 4 |" not in text

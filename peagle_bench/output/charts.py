@@ -92,27 +92,12 @@ def otps_by_concurrency(rows: Sequence[Row], suite: str) -> Any:
 
 def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
     """Acceptance length over K at the lowest C, a line per method, from 1: no draft accepted."""
-    shown = [r for r in _standing(rows, suite) if r.acceptance_length is not None]
-    if not shown:
+    made = _by_depth(rows, suite, lambda r: r.acceptance_length)
+    if made is None:
         return None
-    lowest = min(r.concurrency for r in shown)
-    shown = [r for r in shown if r.concurrency == lowest]
-    figure, axes = _figure()
-    for method in dict.fromkeys(r.method for r in shown):
-        line = sorted((r for r in shown if r.method == method), key=lambda r: r.depth or 0)
-        axes.plot(
-            [r.depth for r in line],
-            [r.acceptance_length for r in line],
-            **_style(method),
-            label=METHODS[method].title,
-        )
-    depths = sorted({r.depth for r in shown if r.depth is not None})
-    axes.set_xticks(depths, [str(k) for k in depths])
-    axes.set_xlabel("K (tokens drafted per step)")
+    figure, axes, lowest, most = made
     axes.set_ylabel("acceptance length (tokens per step)")
-    longest = max(r.acceptance_length or 1.0 for r in shown)
-    axes.set_ylim(1, 1 + 1.12 * (longest - 1) if longest > 1 else 2)
-    axes.legend(frameon=False)
+    axes.set_ylim(1, 1 + 1.12 * (most - 1) if most > 1 else 2)
     axes.set_title(f"{suite}: acceptance length, concurrency {lowest} (1 = no draft accepted)")
     _finish(figure, rows, suite)
     return figure
@@ -120,29 +105,37 @@ def acceptance_length_by_depth(rows: Sequence[Row], suite: str) -> Any:
 
 def draft_time_by_depth(rows: Sequence[Row], suite: str) -> Any:
     """Drafting per step over K at the lowest C, from the probe: sequential grows, parallel not."""
-    shown = [r for r in _standing(rows, suite) if r.draft_s is not None]
-    if not shown:
+    made = _by_depth(rows, suite, lambda r: None if r.draft_s is None else r.draft_s * 1e3)
+    if made is None:
         return None
-    lowest = min(r.concurrency for r in shown)
-    shown = [r for r in shown if r.concurrency == lowest]
-    figure, axes = _figure()
-    for method in dict.fromkeys(r.method for r in shown):
-        line = sorted((r for r in shown if r.method == method), key=lambda r: r.depth or 0)
-        axes.plot(
-            [r.depth for r in line],
-            [(r.draft_s or 0.0) * 1e3 for r in line],
-            **_style(method),
-            label=METHODS[method].title,
-        )
-    depths = sorted({r.depth for r in shown if r.depth is not None})
-    axes.set_xticks(depths, [str(k) for k in depths])
-    axes.set_xlabel("K (tokens drafted per step)")
+    figure, axes, lowest, _ = made
     axes.set_ylabel("drafting per step (ms, probe)")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
     axes.set_title(f"{suite}: drafter latency, concurrency {lowest}")
     _finish(figure, rows, suite)
     return figure
+
+
+def _by_depth(
+    rows: Sequence[Row], suite: str, value: Callable[[Row], float | None]
+) -> tuple[Any, Any, int, float] | None:
+    """(figure, axes, lowest C, largest value): `value` over K at the lowest C, a line per method;
+    None where no row has it."""
+    told = [(r, v) for r in _standing(rows, suite) if (v := value(r)) is not None]
+    if not told:
+        return None
+    lowest = min(r.concurrency for r, _ in told)
+    shown = [(r, v) for r, v in told if r.concurrency == lowest]
+    figure, axes = _figure()
+    for method in dict.fromkeys(r.method for r, _ in shown):
+        line = sorted(((r.depth or 0), v) for r, v in shown if r.method == method)
+        title = METHODS[method].title
+        axes.plot([k for k, _ in line], [v for _, v in line], **_style(method), label=title)
+    depths = sorted({r.depth for r, _ in shown if r.depth is not None})
+    axes.set_xticks(depths, [str(k) for k in depths])
+    axes.set_xlabel("K (tokens drafted per step)")
+    axes.legend(frameon=False)
+    return figure, axes, lowest, max(v for _, v in shown)
 
 
 def step_time_by_stage(rows: Sequence[Row], suite: str) -> Any:
@@ -229,8 +222,8 @@ def _finish(figure: Any, rows: Sequence[Row], suite: str) -> None:
         figure.text(
             0.5,
             0.5,
-            "ESTIMATE",
-            fontsize=56,
+            "ESTIMATE\nCALIBRATION SERVER",
+            fontsize=40,
             color="#cc0000",
             alpha=0.18,
             rotation=25,

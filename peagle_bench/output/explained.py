@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from peagle_bench.analysis.estimate import DraftEstimate
 from peagle_bench.analysis.law import LARGEST_GAP, Law
@@ -152,19 +152,20 @@ def law_table(laws: Sequence[Law]) -> list[str]:
     return [*lines, ""]
 
 
-def match_table(matches: Sequence[Match]) -> list[str]:
-    """Lossless: token for token the baseline's."""
-    if not matches:
+def match_table(matches: Sequence[Match], temperatures: Mapping[str, float]) -> list[str]:
+    """Lossless: token for token the baseline's; and why not, where outputs are drawn."""
+    drawn = [f"{name} at temperature {t:g}" for name, t in temperatures.items() if t > 0]
+    if not matches and not drawn:
         return []
-    lines = [
-        "## Lossless",
-        "",
-        "Greedy outputs that are the baseline's, token for token (the baseline against itself: on "
-        "another server).",
-        "",
-        "| suite | C | method | K | equal | of | share | first difference at token |",
-        f"|:---|---:|:---|---:|{'---:|' * 3}:---|",
-    ]
+    lines = ["## Lossless", ""]
+    if matches:
+        lines += [
+            "Greedy outputs that are the baseline's, token for token (the baseline against itself: "
+            "on another server).",
+            "",
+            "| suite | C | method | K | equal | of | share | first difference at token |",
+            f"|:---|---:|:---|---:|{'---:|' * 3}:---|",
+        ]
     for m in matches:
         share = words.NONE if m.share is None else f"{m.share:.1%}"
         at = ", ".join(map(str, m.first_differences[:8]))
@@ -173,10 +174,13 @@ def match_table(matches: Sequence[Match]) -> list[str]:
             f"| {m.suite} | {m.concurrency} | {METHODS[m.method].title} | {words.depth(m.depth)} | "
             f"{m.equal} | {m.compared} | {share} | {at or words.NONE}{more} |"
         )
-    if not any(m.method == "baseline" for m in matches):
+    if matches and not any(m.method == "baseline" for m in matches):
+        lines += ["", "How far the baseline differs from itself, only --repeats 2 shows."]
+    if drawn:
         lines += [
             "",
-            "How far the baseline differs from itself is not known: --repeats 2 shows it.",
+            f"Outputs are drawn ({', '.join(drawn)}) and not compared token by token; that their "
+            "mean lengths agree is checked (flag lengths-differ).",
         ]
     return [*lines, ""]
 

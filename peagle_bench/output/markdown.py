@@ -63,7 +63,8 @@ def report_md(
     parts += step_times(rows, results)
     parts += estimate_table(estimates)
     parts += law_table(laws)
-    parts += match_table(matches)
+    temperatures = {n: told["temperature"] for n, told in facts["suites"].items()}
+    parts += match_table(matches, temperatures)
     parts += accuracy_table(results)
     parts += _positions(rows)
     parts += _lengths_by(
