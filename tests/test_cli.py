@@ -548,3 +548,17 @@ def test_drawn_outputs_are_said_not_to_be_compared_and_greedy_ones_are(cli: Cli)
     text = (cli.cwd / "drawn" / "report.md").read_text()
     assert "Outputs are drawn (humaneval at temperature 0.7) and not compared" in text
     assert "EAGLE-3 | 3 | 4 | 4 |" not in text
+
+
+def test_merged_chunks_and_a_fuller_batch_show_as_what_they_are(cli: Cli) -> None:
+    """Known truth: two steps a chunk, and 1 ms more a step for every other request in flight."""
+    done = cli("run", "-p", "calibration", "-m", "baseline", "-c", "1,4", "--limit", "8",
+               "--max-tokens", "33", "--server-flag", "merge=2", "--server-flag", "batch-ms=1",
+               "--out", "r")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, four = sorted(cells(cli.cwd / "r"), key=lambda r: int(r["concurrency"]))
+    for row, step_ms in ((one, 4.0), (four, 7.0)):
+        # Tokens per chunk are counted, so time per token stays the step's.
+        assert float(row["tpot_s_mean"]) == pytest.approx(step_ms / 1e3, rel=0.25)
+        assert float(row["chunk_gap_s_mean"]) == pytest.approx(2 * step_ms / 1e3, rel=0.25)
+        assert row["emitted_length"] == ""  # more than K + 1 tokens a chunk: not a step's

@@ -47,6 +47,10 @@ class Truth:
     parallel: bool = False
     fail_share: float = 0.0
     """Share of requests answered with HTTP 500, drawn by the request's seed."""
+    batch_ms: float = 0.0
+    """Added to a step for every other request in flight."""
+    merge: int = 1
+    """Steps whose tokens go into one chunk, as a slow reader or a stream interval makes them."""
     lossy: bool = False
     """Speculation changes the output: a token depends on K too, as it must not."""
     die_after: int | None = None
@@ -210,7 +214,9 @@ class CalibrationServer:
     ) -> None:
         truth, counters = self.truth, self.counters
         loop = asyncio.get_running_loop()
-        received_ns, first_ns, first_tokens = time.monotonic_ns(), 0, 0
+        received_ns, first_ns, written_ns, first_tokens = time.monotonic_ns(), 0, 0, 0
+        held: list[int] = []
+        steps_held = 0
         due = loop.time() + truth.prefill_ms / 1e3
         await _until(loop, due)
         writer.write(
@@ -235,25 +241,28 @@ class CalibrationServer:
             last = sent + step >= limit
             # Greedy methods must agree: a token depends on its place alone.
             start = sent + (truth.depth if truth.lossy else 0)
-            ids = [VOCABULARY[(start + i) % len(VOCABULARY)] for i in range(step)]
-            text = "".join(f" w{i}" for i in ids)
-            choice: dict[str, object] = {
-                "index": 0,
-                "finish_reason": "length" if last else None,
-                "token_ids": ids if told else None,
-            }
-            choice |= {"delta": {"content": text}} if chat else {"text": text}
-            if not chat and sent == 0:
-                choice["prompt_token_ids"] = prompt_told
-            _event(writer, base | {"choices": [choice]})
-            written_ns = time.monotonic_ns()
-            if sent == 0:
-                first_ns, first_tokens = written_ns, step
+            held += [VOCABULARY[(start + i) % len(VOCABULARY)] for i in range(step)]
+            steps_held += 1
+            if last or steps_held == truth.merge:
+                text = "".join(f" w{i}" for i in held)
+                choice: dict[str, object] = {
+                    "index": 0,
+                    "finish_reason": "length" if last else None,
+                    "token_ids": held if told else None,
+                }
+                choice |= {"delta": {"content": text}} if chat else {"text": text}
+                if not chat and first_ns == 0:
+                    choice["prompt_token_ids"] = prompt_told
+                _event(writer, base | {"choices": [choice]})
+                written_ns = time.monotonic_ns()
+                if first_ns == 0:
+                    first_ns, first_tokens = written_ns, len(held)
+                held, steps_held = [], 0
             sent += step
             counters.generated += step
             if last:
                 break
-            due += truth.step_s
+            due += truth.step_s + truth.batch_ms / 1e3 * (self.in_flight - 1)
             await _until(loop, due)
             accepted = 0
             while accepted < min(truth.depth, len(truth.acceptance)):
@@ -351,6 +360,8 @@ def _parse(words: list[str]) -> tuple[Truth, int]:
     parser.add_argument("--depth", type=int, default=0)
     parser.add_argument("--parallel", action="store_true")
     parser.add_argument("--fail-share", type=float, default=0.0)
+    parser.add_argument("--batch-ms", type=float, default=0.0)
+    parser.add_argument("--merge", type=int, default=1)
     parser.add_argument("--lossy", action="store_true")
     parser.add_argument("--die-after", type=int, default=None)
     args = vars(parser.parse_args(words))
