@@ -128,7 +128,9 @@ class Bench:
     def _probed(self, driven: Driven) -> Probed:
         """The server's steps while the cell was driven."""
         if not self._prepared.probes:
-            return Probed(unavailable="not asked for, or no server of vLLM's")
+            calibrated = self._prepared.calibrated
+            why = "the calibration server has none" if calibrated else "--no-probe was given"
+            return Probed(unavailable=why)
         return steps_between(self._folder.probe_dir(self._group), driven.start_ns, driven.end_ns)
 
     def _scored(self, cell: Cell, driven: Driven) -> Driven:

@@ -7,6 +7,7 @@ the part of any number that is the client.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -40,23 +41,28 @@ def calibrate(
 
     requests: prompts a cell, at least the largest concurrency. Raises ServerError.
     """
-    config, profile, why = resolve(
-        {
-            "profile": "calibration",
-            "suites": ("humaneval-raw",),
-            "methods": ("baseline", "eagle3", "peagle"),
-            "depths": DEPTHS,
-            "concurrency": tuple(concurrency),
-            "limit": max(requests, *concurrency),
-            "max_tokens": max_tokens,
-        }
-    )
-    prepared = prepare(config, profile, why)
     errors: list[Deviation] = []
     results: list[CellResult] = []
     data: dict[str, CellData] = {}
     with tempfile.TemporaryDirectory(prefix="peagle-bench-calibrate-") as where:
-        folder = RunFolder.create(Path(where))
+        prompts = Path(where) / "calibration.jsonl"
+        count = max(requests, *concurrency)
+        # Each its own, so that the server's record of it can be found.
+        rows = ({"id": n, "prompt": f"calibration request {n}"} for n in range(count))
+        prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config, profile, why = resolve(
+            {
+                "profile": "calibration",
+                "suites": (str(prompts),),
+                "methods": ("baseline", "eagle3", "peagle"),
+                "depths": DEPTHS,
+                "concurrency": tuple(concurrency),
+                "limit": 0,
+                "max_tokens": max_tokens,
+            }
+        )
+        prepared = prepare(config, profile, why)
+        folder = RunFolder.create(Path(where) / "run")
         begin(prepared, folder)
         for group in prepared.plan.groups:
             say(f"{group.label} at C {', '.join(map(str, concurrency))}")
@@ -64,7 +70,7 @@ def calibrate(
                 data[cell.cell_id] = folder.read_data(cell)
                 results.append(result)
                 errors += _errors(prepared, cell, result, data[cell.cell_id], served)
-    return errors + _draft_errors(prepared, results, data)
+        return errors + _draft_errors(prepared, results, data)
 
 
 def _measured(

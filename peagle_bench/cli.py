@@ -384,11 +384,14 @@ def calibrate(
       peagle-bench calibrate --concurrency 64,256 --requests 256
     """
 
+    levels = _ints("--concurrency", concurrency)
+    if not levels:
+        raise typer.BadParameter("the list is empty", param_hint="--concurrency")
+
     def do() -> int:
         from peagle_bench.calibrate import calibrate as measure
         from peagle_bench.output.calibration import print_errors
 
-        levels = _ints("--concurrency", concurrency) or (1,)
         console = _console()
         errors = measure(levels, requests, max_tokens, lambda text: console.print(text))
         print_errors(console, errors)

@@ -172,6 +172,8 @@ def resolve(options: Mapping[str, Any]) -> tuple[RunConfig, Profile, str]:
         raise ConfigError(first_error(error)) from error
     if any(METHODS[m].speculates for m in config.methods) and not config.depths:
         raise ConfigError("--depths is empty: a method that speculates needs at least one K")
+    if config.unsafe_scoring and not config.score:
+        raise ConfigError("--unsafe-scoring has no meaning without --score")
     _refuse_secrets(config, profile)
     if config.server_command is not None:
         try:

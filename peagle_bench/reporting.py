@@ -8,7 +8,7 @@ from typing import Any
 from peagle_bench.analysis.compare import checked_together, prompts_agree, speedups
 from peagle_bench.analysis.estimate import DraftEstimate, draft_estimates
 from peagle_bench.analysis.law import Law, laws
-from peagle_bench.analysis.lossless import Match, matches
+from peagle_bench.analysis.lossless import Match, flagged, matches
 from peagle_bench.analysis.peak import Peak, peaks
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.table import Row, build_rows
@@ -82,6 +82,9 @@ def analyse(folder: RunFolder) -> Reported:
     servers = {g.slug: _facts(folder.read_server(g)) for g in plan.groups}
     results = checked_together(results, servers)
     results = prompts_agree(results, data, replayed=plan.config.replay_turns)
+    temperatures = {name: told["temperature"] for name, told in facts["suites"].items()}
+    found = matches(results, data, {name: t == 0 for name, t in temperatures.items()})
+    results = flagged(results, found)
     comparisons = [
         c
         for versus in ("baseline", "eagle3")
@@ -90,8 +93,6 @@ def analyse(folder: RunFolder) -> Reported:
         if not (versus == "eagle3" and c.method == "baseline")
     ]
     rows = build_rows(plan, results, comparisons, failed)
-    temperatures = {name: told["temperature"] for name, told in facts["suites"].items()}
-    greedy = {name: t == 0 for name, t in temperatures.items()}
     return Reported(
         plan,
         rows,
@@ -100,7 +101,7 @@ def analyse(folder: RunFolder) -> Reported:
         failures,
         draft_estimates(results, data),
         laws(results, data),
-        matches(results, data, greedy),
+        found,
         peaks(results, data, plan.config.seed),
     )
 

@@ -209,6 +209,7 @@ class RunFolder:
                     "concurrency": data.concurrency,
                     "depth": data.depth,
                     "warmup_requests": data.warmup_requests,
+                    "steps": len(data.steps),
                 },
             )
             _write_json(aside / "summary.json", result.model_dump(mode="json"))
@@ -223,6 +224,9 @@ class RunFolder:
             records = _read_records(folder)
             if any(r.ok and not r.chunk_ns for r in records):
                 raise ValueError("chunks.parquet lacks a request's rows")
+            steps = _read_steps(folder)
+            if len(steps) != held["steps"] or any(s.num_reqs is None for s in steps):
+                raise ValueError(f"probe.parquet does not hold the cell's {held['steps']} steps")
             return CellData(
                 records=records,
                 delta=CounterDelta.model_validate(held["delta"]),
@@ -230,7 +234,7 @@ class RunFolder:
                 concurrency=int(held["concurrency"]),
                 depth=held["depth"],
                 warmup_requests=held["warmup_requests"],
-                steps=_read_steps(folder),
+                steps=steps,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoredRunError(f"{folder} cannot be read: {error}") from error

@@ -23,3 +23,9 @@ def test_calibrate_prints_truth_measured_and_error_of_each_figure(cli: Cli) -> N
             assert abs(float(row[5].rstrip("%"))) < 20
     assert {row[0] for row in rows} == {"1", "4"}
     assert {row[1] for row in rows} >= {"baseline", "EAGLE-3 K=7", "P-EAGLE K=3"}
+
+
+def test_an_argument_that_is_no_list_of_whole_numbers_is_a_usage_error(cli: Cli) -> None:
+    for words in (("-c", "a"), ("-c", "1.5"), ("-c", ""), ("-c", "0")):
+        done = cli("calibrate", *words)
+        assert done.returncode == 2, done.stdout + done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -544,6 +545,7 @@ def test_drawn_outputs_are_said_not_to_be_compared_and_greedy_ones_are(cli: Cli)
     assert cli(*words, "--server-flag", "lossy", "--out", "lossy").returncode == 0
     text = (cli.cwd / "lossy" / "report.md").read_text()
     assert "| humaneval | 1 | EAGLE-3 | 3 | 0 | 4 | 0.0% | 0, 0, 0, 0 |" in text
+    assert "4 of 4 greedy outputs are not the baseline's" in text
     assert cli(*words, "--temperature", "0.7", "--out", "drawn").returncode == 0
     text = (cli.cwd / "drawn" / "report.md").read_text()
     assert "Outputs are drawn (humaneval at temperature 0.7) and not compared" in text
@@ -562,3 +564,39 @@ def test_merged_chunks_and_a_fuller_batch_show_as_what_they_are(cli: Cli) -> Non
         assert float(row["tpot_s_mean"]) == pytest.approx(step_ms / 1e3, rel=0.25)
         assert float(row["chunk_gap_s_mean"]) == pytest.approx(2 * step_ms / 1e3, rel=0.25)
         assert row["emitted_length"] == ""  # more than K + 1 tokens a chunk: not a step's
+        assert "chunks-hold-steps" in row["findings"]
+
+
+def test_merged_chunks_give_neither_a_law_nor_an_estimate_from_outside(cli: Cli) -> None:
+    words = ("run", "-p", "calibration", "-m", "baseline,eagle3", "-k", "3,7", "-c", "1",
+             "--limit", "4", "--max-tokens", "24")  # fmt: skip
+    assert cli(*words, "--out", "plain").returncode == 0
+    text = (cli.cwd / "plain" / "report.md").read_text()
+    assert "## Drafter latency seen from outside" in text
+    assert "## The law" in text
+    assert cli(*words, "--server-flag", "merge=3", "--out", "merged").returncode == 0
+    text = (cli.cwd / "merged" / "report.md").read_text()
+    assert "## Drafter latency seen from outside" not in text
+    assert "## The law" not in text
+
+
+def test_numbers_of_an_invalid_row_stand_nowhere_but_struck_through(cli: Cli) -> None:
+    done = cli(
+        "run", "-p", "calibration", "-m", "baseline,eagle3", "-k", "3", "-c", "1", "--limit", "12",
+        "--max-tokens", "8", "--server-flag", "fail-share=0.4", "--out", "r",
+    )  # fmt: skip
+    assert done.returncode == 1
+    text = (cli.cwd / "r" / "report.md").read_text()
+    assert text.count("~~") >= 8
+    for part in ("Lossless", "Acceptance by draft position", "95 % intervals", "The law", "Peak"):
+        assert f"## {part}" not in text
+
+
+def test_a_run_without_a_baseline_says_so_and_still_compares_with_eagle3(cli: Cli) -> None:
+    done = cli("run", "-p", "calibration", "-m", "eagle3,peagle", "-k", "3", "-c", "1", "--limit",
+               "4", "--max-tokens", "8", "--repeats", "2", "--out", "r")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = (cli.cwd / "r" / "report.md").read_text()
+    assert "No baseline was measured." in text
+    assert "EAGLE-3 at the same K." in text
+    assert re.search(r"\| P-EAGLE \| 3 \| [\d.,]+ \([\d.,]+ to [\d.,]+\) \|", text)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.validity import Terms
 from peagle_bench.core.plan import Cell, ServerGroup
 from peagle_bench.core.record import CounterSnapshot
+from peagle_bench.core.step import Step
 from peagle_bench.errors import FolderUnusable, NoSuchRun, StoredRunError
 from peagle_bench.store import RunFolder
 from tests.conftest import cell_data, record, spec
@@ -53,6 +56,24 @@ def test_text_and_ids_stay_out_unless_they_are_kept(tmp_path: Path) -> None:
     assert (got.text, got.token_ids) == ("", None)
     stored = b"".join(p.read_bytes() for p in folder.path.rglob("*") if p.is_file())
     assert b"secret words" not in stored
+
+
+def test_steps_are_read_back_and_a_probe_file_that_is_lost_or_foreign_is_noticed(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    steps = tuple(Step(i, 1, 8, 0, 1, 7, 0.05, 0.001, 0.02, None) for i in range(3))
+    data = replace(cell_data([record(0, spec=spec(3, 4, 7))], depth=7), steps=steps)
+    result = summarise(CELL, data, Terms(served_name="m"), {"started": "now"})
+    folder.write_cell(result, data, NONE, NONE, keep_text=False, keep_ids=True)
+    assert folder.read_data(CELL).steps == steps
+    cell = folder.path / "cells" / CELL.slug
+    shutil.copy(cell / "requests.parquet", cell / "probe.parquet")
+    with pytest.raises(StoredRunError, match="does not hold the cell's 3 steps"):
+        folder.read_data(CELL)
+    (cell / "probe.parquet").unlink()
+    with pytest.raises(StoredRunError, match="does not hold the cell's 3 steps"):
+        folder.read_data(CELL)
 
 
 def test_a_cell_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

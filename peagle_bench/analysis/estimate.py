@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from peagle_bench.analysis.metrics import chunk_gaps_s, successful
-from peagle_bench.analysis.stats import mean
+from peagle_bench.analysis.metrics import step_gap_s
 from peagle_bench.analysis.steptime import at_concurrency
 from peagle_bench.core.method import METHODS
 from peagle_bench.core.record import CellData
@@ -55,7 +54,7 @@ def draft_estimates(
     for (suite, concurrency, method), held in points.items():
         if METHODS[method].parallel_drafting or not METHODS[method].needs_head:
             continue
-        own = _slope([(k, _gap_s(d)) for k, d in held])
+        own = _slope([(k, step_gap_s(d)) for k, d in held])
         if own is None:
             continue
         less, flat = _parallel(points, suite, concurrency)
@@ -86,7 +85,7 @@ def _parallel(
         if (s, c) == (suite, concurrency) and METHODS[method].parallel_drafting
     ]
     for _, method, held in sorted(found, reverse=True, key=lambda f: f[0]):
-        slope = _slope([(k, _gap_s(d)) for k, d in held])
+        slope = _slope([(k, step_gap_s(d)) for k, d in held])
         if slope is not None:
             return method, slope
     return None, None
@@ -101,10 +100,6 @@ def _slope(points: Sequence[tuple[int, float | None]]) -> tuple[float, float | N
 
     fit = linregress([k for k, _ in told], [y for _, y in told])
     return float(fit.slope), float(fit.stderr) if len(told) > 2 else None
-
-
-def _gap_s(data: CellData) -> float | None:
-    return mean([g for r in successful(data) for g in chunk_gaps_s(r)])
 
 
 def _draft_s(data: CellData) -> float | None:

@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from peagle_bench.analysis.metrics import acceptance_length, emitted_length, successful
+from peagle_bench.analysis.metrics import (
+    acceptance_length,
+    emitted_length,
+    step_gap_s,
+    successful,
+)
 from peagle_bench.analysis.stats import mean
 from peagle_bench.analysis.steptime import at_concurrency
 from peagle_bench.core.record import CellData
@@ -67,7 +72,7 @@ def laws(results: Sequence[CellResult], data: Mapping[str, CellData]) -> list[La
         source = "probe"
         steps = _mean(mine, _probed_step_s), _mean(base, _probed_step_s)
         if steps[0] is None or steps[1] is None:
-            source, steps = "chunk gaps", (_mean(mine, _gap_s), _mean(base, _gap_s))
+            source, steps = "chunk gaps", (_mean(mine, step_gap_s), _mean(base, step_gap_s))
         speeds = _mean(mine, decode_tok_per_s), _mean(base, decode_tok_per_s)
         if not (steps[0] and steps[1] and speeds[0] and speeds[1]):
             continue
@@ -102,15 +107,6 @@ def decode_tok_per_s(data: CellData) -> float | None:
 def _probed_step_s(data: CellData) -> float | None:
     times = at_concurrency(data.steps, data.concurrency)
     return times.step_s if times else None
-
-
-def _gap_s(data: CellData) -> float | None:
-    gaps = [
-        (b - a) / 1e9
-        for r in successful(data)
-        for a, b in zip(r.chunk_ns, r.chunk_ns[1:], strict=False)
-    ]
-    return mean(gaps)
 
 
 def _mean(cells: Sequence[CellData], of: object) -> float | None:

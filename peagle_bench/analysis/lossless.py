@@ -14,7 +14,10 @@ from itertools import zip_longest
 from pydantic import BaseModel, ConfigDict
 
 from peagle_bench.core.record import CellData, RequestRecord
-from peagle_bench.core.result import CellResult
+from peagle_bench.core.result import STANDS, CellResult, Finding
+
+FEWEST_EQUAL = 0.9
+"""A smaller share of equal outputs is flagged: ties between logits do not explain it."""
 
 
 class Match(BaseModel):
@@ -49,6 +52,8 @@ def matches(
     first: dict[tuple[str, int], CellResult] = {}
     groups: dict[tuple[str, int, str, int | None], list[CellResult]] = defaultdict(list)
     for r in results:
+        if r.verdict.standing not in STANDS:
+            continue
         where = (r.cell.suite, r.cell.concurrency)
         if r.cell.group.method == "baseline" and where not in first:
             first[where] = r
@@ -84,6 +89,29 @@ def matches(
                 ),
             )
         )
+    return out
+
+
+def flagged(results: Sequence[CellResult], found: Sequence[Match]) -> list[CellResult]:
+    """The results, flagged where a tenth or more of a method's outputs are not the baseline's."""
+    poor = {
+        (m.suite, m.concurrency, m.method, m.depth): m
+        for m in found
+        if m.share is not None and m.share < FEWEST_EQUAL
+    }
+    out = []
+    for r in results:
+        group = r.cell.group
+        match = poor.get((r.cell.suite, r.cell.concurrency, group.method, group.depth))
+        if match is not None:
+            finding = Finding(
+                code="outputs-differ",
+                text=f"{match.compared - match.equal} of {match.compared} greedy outputs are not "
+                "the baseline's: speculation changed what the model says",
+            )
+            verdict = r.verdict.model_copy(update={"flags": (*r.verdict.flags, finding)})
+            r = r.model_copy(update={"verdict": verdict})
+        out.append(r)
     return out
 
 

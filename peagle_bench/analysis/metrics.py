@@ -167,6 +167,16 @@ def emitted_length(data: CellData) -> float | None:
     return tokens / steps if steps else None
 
 
+def step_gap_s(data: CellData) -> float | None:
+    """Mean time between chunks where each is one step's: a step as the client sees it.
+
+    None where a chunk holds several steps, or tokens per chunk are not told.
+    """
+    if emitted_length(data) is None:
+        return None
+    return mean([g for r in successful(data) for g in chunk_gaps_s(r)])
+
+
 def acceptance_rate(data: CellData) -> float | None:
     """Accepted drafts / drafted tokens, in [0, 1]."""
     delta = data.delta

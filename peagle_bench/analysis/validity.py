@@ -230,6 +230,17 @@ def reads_apart(data: CellData, terms: Terms) -> Iterator[Finding]:
         )
 
 
+def chunks_are_steps(data: CellData, terms: Terms) -> Iterator[Finding]:
+    most = max((n for r in metrics.successful(data) for n in r.chunk_tokens), default=0)
+    if most > (data.depth or 0) + 1:
+        yield Finding(
+            code="chunks-hold-steps",
+            text=f"a chunk held {most} tokens, more than a step's {(data.depth or 0) + 1}: chunk "
+            "gaps are not step times, and a first token is seen late",
+            remedy="stream interval 1, and a client that keeps up",
+        )
+
+
 def client_lag(data: CellData, terms: Terms) -> Iterator[Finding]:
     client = data.client
     late, records = client.turnaround_p99_ns, metrics.successful(data)
@@ -291,6 +302,7 @@ FLAGS: tuple[Rule, ...] = (
     rendered_alike,
     depth_trained,
     reads_apart,
+    chunks_are_steps,
     client_lag,
     preempted,
     looping,

@@ -10,6 +10,8 @@ from peagle_bench.core.plan import Cell
 
 Standing = Literal["VALID", "INVALID", "ESTIMATE", "FAILED", "PENDING"]
 """FAILED: no numbers, its server did not serve. PENDING: not measured yet."""
+STANDS: tuple[Standing, ...] = ("VALID", "ESTIMATE")
+"""Standings whose numbers may be shown."""
 
 
 class Finding(BaseModel):

@@ -11,7 +11,7 @@ from peagle_bench.analysis.lossless import Match
 from peagle_bench.analysis.peak import Peak
 from peagle_bench.analysis.table import Row
 from peagle_bench.core.method import METHODS
-from peagle_bench.core.result import CellResult
+from peagle_bench.core.result import STANDS, CellResult
 from peagle_bench.output import words
 
 
@@ -41,7 +41,7 @@ def peak_table(peaks: Sequence[Peak]) -> list[str]:
 
 def interval_table(rows: Sequence[Row]) -> list[str]:
     """Each row's own figures with their intervals."""
-    shown = [r for r in rows if r.intervals and r.standing in ("VALID", "ESTIMATE")]
+    shown = [r for r in rows if r.intervals and r.standing in STANDS]
     if not shown:
         return []
     lines = [
@@ -70,7 +70,7 @@ def interval_table(rows: Sequence[Row]) -> list[str]:
 
 def step_times(rows: Sequence[Row], results: Sequence[CellResult]) -> list[str]:
     """Where a step's time goes, or why that is not known."""
-    told = [r for r in rows if r.step_s is not None]
+    told = [r for r in rows if r.step_s is not None and r.standing in STANDS]
     whys = dict.fromkeys(str(r.facts.get("probe", "")) for r in results)
     missing = [why for why in whys if why and not why.endswith(" steps")]
     lines = ["## Where a step's time goes", ""]
@@ -128,9 +128,9 @@ def law_table(laws: Sequence[Law]) -> list[str]:
     lines = [
         "## The law: AL x t_step(baseline) / t_step(method)",
         "",
-        "| suite | C | method | K | AL | step (ms) | baseline's step (ms) | predicted | measured "
-        "(decoding) | gap |",
-        f"|:---|---:|:---|---:|{'---:|' * 6}",
+        "| suite | C | method | K | AL | step (ms) | baseline's step (ms) | from | predicted | "
+        "measured (decoding) | gap |",
+        f"|:---|---:|:---|---:|{'---:|' * 3}:---|{'---:|' * 3}",
     ]
     for law in laws:
         wide = " **!**" if abs(law.gap) > LARGEST_GAP else ""
@@ -138,10 +138,9 @@ def law_table(laws: Sequence[Law]) -> list[str]:
             f"| {law.suite} | {law.concurrency} | {METHODS[law.method].title} | "
             f"{words.depth(law.depth)} | {law.acceptance_length:.2f} | "
             f"{words.milliseconds(law.step_s)} | {words.milliseconds(law.baseline_step_s)} | "
-            f"{law.predicted:.2f}x | {law.measured:.2f}x | {law.gap:+.1%}{wide} |"
+            f"{law.source} | {law.predicted:.2f}x | {law.measured:.2f}x | {law.gap:+.1%}{wide} |"
         )
-    sources = " and ".join(dict.fromkeys(law.source for law in laws))
-    lines += ["", f"Steps' times are from: {sources}. A gap above 5 % is marked."]
+    lines += ["", "A gap above 5 % is marked."]
     for law in laws:
         if law.emitted_length is not None and law.emitted_length < 0.98 * law.acceptance_length:
             lines.append(
@@ -160,8 +159,7 @@ def match_table(matches: Sequence[Match], temperatures: Mapping[str, float]) -> 
     lines = ["## Lossless", ""]
     if matches:
         lines += [
-            "Greedy outputs that are the baseline's, token for token (the baseline against itself: "
-            "on another server).",
+            "Greedy outputs that are the baseline's, token for token.",
             "",
             "| suite | C | method | K | equal | of | share | first difference at token |",
             f"|:---|---:|:---|---:|{'---:|' * 3}:---|",
@@ -178,18 +176,23 @@ def match_table(matches: Sequence[Match], temperatures: Mapping[str, float]) -> 
         lines += ["", "How far the baseline differs from itself, only --repeats 2 shows."]
     if drawn:
         lines += [
-            "",
+            *([""] if matches else []),
             f"Outputs are drawn ({', '.join(drawn)}) and not compared token by token; that their "
             "mean lengths agree is checked (flag lengths-differ).",
         ]
     return [*lines, ""]
 
 
+def _answered(result: CellResult) -> float:
+    """Requests that succeeded."""
+    return (result.metrics["requests"] or 0.0) - (result.metrics["failed_requests"] or 0.0)
+
+
 def accuracy_table(results: Sequence[CellResult]) -> list[str]:
     """pass@1 of the outputs that were timed, repeats pooled."""
     groups: dict[tuple[str, int, str, int | None], list[CellResult]] = defaultdict(list)
     for r in results:
-        if r.scores:
+        if r.scores and r.verdict.standing in STANDS:
             c = r.cell
             groups[(c.suite, c.concurrency, c.group.method, c.group.depth)].append(r)
     if not groups:
@@ -207,9 +210,7 @@ def accuracy_table(results: Sequence[CellResult]) -> list[str]:
             counts.update(r.scores)
         scored = sum(counts.values()) - counts["infra_error"]
         none = counts["no_code"] + counts["thinking_only"]
-        cut = sum(
-            (r.metrics["truncated_share"] or 0.0) * (r.metrics["requests"] or 0) for r in found
-        )
+        cut = sum((r.metrics["truncated_share"] or 0.0) * _answered(r) for r in found)
         lines.append(
             f"| {suite} | {concurrency} | {METHODS[method].title} | {words.depth(depth)} | "
             f"{counts['passed']} | {scored} | {words.share(counts['passed'], scored)} | {none} | "

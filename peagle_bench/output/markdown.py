@@ -12,7 +12,7 @@ from peagle_bench.analysis.lossless import Match
 from peagle_bench.analysis.peak import Peak
 from peagle_bench.analysis.table import Row, best_rows
 from peagle_bench.core.plan import Plan, RunConfig
-from peagle_bench.core.result import CellResult
+from peagle_bench.core.result import STANDS, CellResult
 from peagle_bench.core.suite import NO_CATEGORY
 from peagle_bench.output import words
 from peagle_bench.output.explained import (
@@ -100,7 +100,18 @@ def _headlines(rows: Sequence[Row]) -> list[str]:
                 )
         if parts:
             lines.append(f"- **{suite}, C={concurrency}:** {'; '.join(parts)}.")
-    return lines or ["No speedup stands: see the verdicts below."]
+    if lines:
+        return lines
+    if any(r.method == "baseline" for r in rows):
+        return ["No speedup stands: see the verdicts below."]
+    for row in rows:
+        ratio = words.speedup(row.versus_eagle3)
+        if ratio != words.NONE:
+            lines.append(
+                f"- **{row.suite}, C={row.concurrency}:** {words.method_title(row)} K={row.depth} "
+                f"serves {words.rate(row.output_tok_per_s)} tok/s, {ratio} EAGLE-3 at the same K."
+            )
+    return [*lines, "", "No baseline was measured."] if lines else ["No baseline was measured."]
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
@@ -124,7 +135,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
             str(r.concurrency),
             words.method_title(r),
             words.depth(r.depth),
-            words.rate(r.output_tok_per_s),
+            _throughput(r),
             words.speedup(r.versus_baseline),
             words.speedup(r.versus_eagle3),
             words.length(r.acceptance_length),
@@ -141,8 +152,17 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def _throughput(row: Row) -> str:
+    """`12.8`, and over repeats the smallest and the largest: `12.8 (12.1 to 13.4)`."""
+    text = words.rate(row.output_tok_per_s)
+    if row.output_tok_per_s_low is None or row.output_tok_per_s_high is None:
+        return text
+    low, high = words.rate(row.output_tok_per_s_low), words.rate(row.output_tok_per_s_high)
+    return f"{text} ({low} to {high})"
+
+
 def _positions(rows: Sequence[Row]) -> list[str]:
-    told = [r for r in rows if r.by_position is not None]
+    told = [r for r in rows if r.by_position is not None and r.standing in STANDS]
     if not told:
         return []
     most = max(len(r.by_position or ()) for r in told)
@@ -177,7 +197,7 @@ def _lengths_by(
     """
     lines: list[str] = []
     for suite in dict.fromkeys(r.suite for r in rows):
-        shown = [r for r in rows if r.suite == suite and told[id(r)]]
+        shown = [r for r in rows if r.suite == suite and told[id(r)] and r.standing in STANDS]
         names = list(dict.fromkeys(name for r in shown for name in told[id(r)]))
         if len(names) < 2:
             continue
