@@ -8,7 +8,7 @@ import pytest
 
 from peagle_bench.analysis.estimate import draft_estimates
 from peagle_bench.analysis.law import laws
-from peagle_bench.analysis.lossless import first_difference, matches
+from peagle_bench.analysis.lossless import first_difference, flagged, matches
 from peagle_bench.analysis.summary import summarise
 from peagle_bench.analysis.validity import Terms
 from peagle_bench.core.plan import Cell
@@ -55,13 +55,22 @@ def test_the_baseline_is_compared_with_itself_on_another_server() -> None:
     assert (got.method, got.equal, got.compared) == ("baseline", 1, 2)
 
 
-def test_failed_requests_and_drawn_outputs_are_not_compared() -> None:
-    results, data = both(
-        outputs(cell("baseline"), [1, 2], None), outputs(cell("peagle", 7), [1, 2], [3])
-    )
-    (got,) = matches(results, data, {"s": True})
-    assert (got.equal, got.compared) == (1, 1)
-    assert matches(results, data, {"s": False}) == []
+def test_an_invalid_cell_and_drawn_outputs_are_not_compared() -> None:
+    failed, whole = outputs(cell("baseline"), [1, 2], None), outputs(cell("baseline"), [1, 2], [3])
+    other = outputs(cell("peagle", 7), [1, 2], [3])
+    assert failed[0].verdict.standing == "INVALID"
+    assert matches(*both(failed, other), {"s": True}) == []
+    assert matches(*both(whole, other), {"s": False}) == []
+    assert len(matches(*both(whole, other), {"s": True})) == 1
+
+
+def test_many_outputs_that_differ_are_flagged_and_few_are_not() -> None:
+    same = [[i] for i in range(20)]
+    for wrong, codes in ((1, set()), (3, {"outputs-differ"})):
+        changed = [[99] if i < wrong else ids for i, ids in enumerate(same)]
+        results, data = both(outputs(cell("baseline"), *same), outputs(cell("peagle", 7), *changed))
+        _, got = flagged(results, matches(results, data, {"s": True}))
+        assert {f.code for f in got.verdict.flags} - {"few-requests"} == codes
 
 
 def test_digests_suffice_where_no_ids_are_kept() -> None:
