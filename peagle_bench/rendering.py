@@ -6,11 +6,9 @@ before it, the model answers something else than was asked, and acceptance moves
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peagle_bench.core.record import RequestRecord
+from peagle_bench.core.record import RequestRecord, digest_of_ids
 from peagle_bench.core.suite import Prompt
 from peagle_bench.errors import TargetUnavailable
 from peagle_bench.targets.tokenizer import TargetTokenizer
@@ -61,11 +59,6 @@ def compare(prompt: Prompt, record: RequestRecord, tokenizer: TargetTokenizer) -
         f"tokenizer's own rendering has {len(expected)}",
         differs=True,
     )
-
-
-def digest_of_ids(ids: Sequence[int]) -> str:
-    """As `RequestRecord.prompt_token_digest`."""
-    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
 
 
 def _twice(why: str) -> Rendering:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peagle_bench import rendering
-from peagle_bench.core.record import RequestRecord
+from peagle_bench.core.record import RequestRecord, digest_of_ids
 from peagle_bench.core.suite import Message, Prompt
 from peagle_bench.errors import TargetUnavailable
 from peagle_bench.profiles import profile_named
@@ -48,7 +48,7 @@ def chat(*contents: str) -> Prompt:
 
 
 def answered(ids: list[int]) -> RequestRecord:
-    digest = rendering.digest_of_ids(ids)
+    digest = digest_of_ids(ids)
     return record(0, prompt_token_digest=digest, prompt_tokens=len(ids))
 
 

@@ -9,7 +9,7 @@ client's clock alone; a gap says that one of the two is not what it is taken for
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -109,6 +109,5 @@ def _probed_step_s(data: CellData) -> float | None:
     return times.step_s if times else None
 
 
-def _mean(cells: Sequence[CellData], of: object) -> float | None:
-    assert callable(of)
+def _mean(cells: Sequence[CellData], of: Callable[[CellData], float | None]) -> float | None:
     return mean([v for c in cells if (v := of(c)) is not None])

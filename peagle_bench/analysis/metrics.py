@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from peagle_bench.analysis.stats import mean, percentile
-from peagle_bench.analysis.steptime import at_concurrency, stage_values
+from peagle_bench.analysis.steptime import at_concurrency, full_steps
 from peagle_bench.core.record import CellData, RequestRecord
 
 Better = Literal["higher", "lower", "neither"]
@@ -275,7 +275,7 @@ def _stage(name: str) -> Callable[[CellData], float | None]:
 
     def compute(data: CellData) -> float | None:
         times = at_concurrency(data.steps, data.concurrency)
-        if times is None or (name == "draft_s" and data.depth is None):
+        if times is None:
             return None
         value: float = getattr(times, name)
         return value
@@ -284,8 +284,8 @@ def _stage(name: str) -> Callable[[CellData], float | None]:
 
 
 def _draft_times(data: CellData) -> list[float]:
-    full = [s for s in data.steps if s.num_reqs == data.concurrency]
-    return stage_values(full, lambda s: s.draft_s)
+    steps = full_steps(data.steps, data.concurrency)
+    return [s.draft_s for s, _ in steps if s.draft_s is not None]
 
 
 _NO_DRAFT = "no draft was made, or the server has no such counter"

@@ -46,27 +46,24 @@ def decode_steps(steps: Sequence[Step]) -> list[tuple[Step, float]]:
 
 def by_batch(steps: Sequence[Step]) -> list[StageTimes]:
     """Stage times at each batch size, ascending."""
-    held = decode_steps(steps)
-    return [
-        _times(batch, [(s, t) for s, t in held if s.num_reqs == batch])
-        for batch in sorted({s.num_reqs for s, _ in held})
-    ]
+    batches = sorted({s.num_reqs for s, _ in decode_steps(steps)})
+    return [_times(batch, full_steps(steps, batch)) for batch in batches]
+
+
+def full_steps(steps: Sequence[Step], batch: int) -> list[tuple[Step, float]]:
+    """The decode steps of `batch` requests, with their seconds."""
+    return [(s, t) for s, t in decode_steps(steps) if s.num_reqs == batch]
 
 
 def at_concurrency(steps: Sequence[Step], concurrency: int) -> StageTimes | None:
     """Stage times while the batch was full; None when it never was."""
-    full = [(s, t) for s, t in decode_steps(steps) if s.num_reqs == concurrency]
+    full = full_steps(steps, concurrency)
     return _times(concurrency, full) if full else None
 
 
 def verified(steps: Sequence[Step]) -> int:
     """Drafts verified in all steps: what the server's counter must have gone up by."""
     return sum(s.verified for s in steps)
-
-
-def stage_values(steps: Sequence[Step], stage: Callable[[Step], float | None]) -> list[float]:
-    """One stage's seconds over the decode steps that had it."""
-    return [v for s, _ in decode_steps(steps) if (v := stage(s)) is not None]
 
 
 def _times(batch: int, held: Sequence[tuple[Step, float]]) -> StageTimes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -153,3 +155,8 @@ class CellData:
     warmup_requests: int = 0
     steps: tuple[Step, ...] = ()
     """What the probe saw inside the server, in order; () without one."""
+
+
+def digest_of_ids(ids: Sequence[int]) -> str:
+    """sha256 over token ids: what a record keeps of a prompt or an output."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()

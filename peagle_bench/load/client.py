@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import httptools
 
-from peagle_bench.core.record import RequestRecord, SpecMetrics
+from peagle_bench.core.record import RequestRecord, SpecMetrics, digest_of_ids
 from peagle_bench.core.suite import Prompt, Sampling
 from peagle_bench.load.loops import loops_at_end
 from peagle_bench.load.payload import Chunk, error_of_body, parse_chunk
@@ -162,7 +161,7 @@ def decode(
         error=error,
         spec=fold.spec,
         token_ids=tuple(fold.token_ids) if fold.ids_told else None,
-        output_digest=_digest(fold.token_ids) if fold.ids_told else None,
+        output_digest=digest_of_ids(fold.token_ids) if fold.ids_told else None,
         num_token_ids=len(fold.token_ids) if fold.ids_told else None,
         ends_in_loop=loops_at_end(fold.token_ids) if fold.ids_told else None,
         prompt_token_digest=fold.prompt_digest,
@@ -171,11 +170,6 @@ def decode(
         merged_reads=fold.merged_reads,
         reads=len(exchange.reads),
     )
-
-
-def _digest(ids: Sequence[int]) -> str:
-    """sha256 over token ids."""
-    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
 
 
 class _Fold:
@@ -239,7 +233,7 @@ class _Fold:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.spec = chunk.spec or self.spec
         if chunk.prompt_token_ids is not None:
-            self.prompt_digest = _digest(chunk.prompt_token_ids)
+            self.prompt_digest = digest_of_ids(chunk.prompt_token_ids)
         if not chunk.has_token:
             return
         self.times.append(at)

@@ -70,28 +70,22 @@ def _hub(dataset: str, config: str | None, revision: str | None) -> Iterable[Map
 
 def _by_key(
     rows: Sequence[Row], source: Iterable[Mapping[str, Any]], key: str
-) -> dict[str, Mapping[str, Any]]:
+) -> list[tuple[Row, Mapping[str, Any]]]:
+    """Each row beside its source's row, found by `src_id` in the column `key`."""
     wanted = {str(r["src_id"]) for r in rows}
-    return {str(s[key]): s for s in source if str(s[key]) in wanted}
+    held = {str(s[key]): s for s in source if str(s[key]) in wanted}
+    return [(r, held[str(r["src_id"])]) for r in rows if str(r["src_id"]) in held]
 
 
 def _cnn(rows: Sequence[Row], placeholder: str) -> int:
-    held = _by_key(rows, _hub("abisee/cnn_dailymail", "3.0.0", None), "id")
-    return sum(
-        _templated(r, placeholder, article=held[str(r["src_id"])]["article"])
-        for r in rows
-        if str(r["src_id"]) in held
-    )
+    pairs = _by_key(rows, _hub("abisee/cnn_dailymail", "3.0.0", None), "id")
+    return sum(_templated(r, placeholder, article=s["article"]) for r, s in pairs)
 
 
 def _code_contests(rows: Sequence[Row], placeholder: str) -> int:
     revision = "802411c3010cb00d1b05bad57ca77365a3c699d6"
-    held = _by_key(rows, _hub("deepmind/code_contests", None, revision), "name")
-    return sum(
-        _templated(r, placeholder, question=held[str(r["src_id"])]["description"])
-        for r in rows
-        if str(r["src_id"]) in held
-    )
+    pairs = _by_key(rows, _hub("deepmind/code_contests", None, revision), "name")
+    return sum(_templated(r, placeholder, question=s["description"]) for r, s in pairs)
 
 
 def _livecodebench(rows: Sequence[Row], placeholder: str) -> int:
@@ -143,13 +137,10 @@ def _hle(rows: Sequence[Row], placeholder: str) -> int:
     plain = [r for r in rows if r["category"] not in tiers]
     if not plain:
         return 0
-    held = _by_key(plain, _hub("cais/hle", None, "021a3d71f516a7ac28ceb8d284969902edf1edeb"), "id")
-    done = 0
-    for row in plain:
-        if str(row["src_id"]) in held:
-            row["turns"] = [str(held[str(row["src_id"])]["question"])]
-            done += 1
-    return done
+    pairs = _by_key(plain, _hub("cais/hle", None, "021a3d71f516a7ac28ceb8d284969902edf1edeb"), "id")
+    for row, source in pairs:
+        row["turns"] = [str(source["question"])]
+    return len(pairs)
 
 
 def _mt_bench_101(rows: Sequence[Row], placeholder: str) -> int:
